@@ -78,10 +78,7 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     source = Source(pipeline, home)
-    if ask_tap:
-        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-    else:
-        catalog, deselected = source.stored_catalog(request.streams)
+    catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
     held = _held(run, storage)
     try:
@@ -144,7 +141,28 @@ def _facts(
             *starting.warnings([lookback]),
         ],
     }
+<<<<<<< HEAD
     slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
+=======
+    return facts, _refusal(run, storage, view, catalog, deselected, names)
+
+
+def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
+    if ask_tap:
+        return source.catalog(request.streams, refresh=request.refresh_catalog)
+    return source.stored_catalog(request.streams)
+
+
+def _refusal(
+    run: Run,
+    storage: Storage,
+    view: Snapshot,
+    catalog: Catalog | None,
+    deselected: set[str],
+    names: Sequence[str],
+) -> BridgeError | None:
+    """The error with which a run would end before its tap sends anything; None if it would not."""
+>>>>>>> wt-page
     try:
         check(pipeline, source.argv, storage, view, catalog, slot)
         _check_tables(run, storage, view, catalog, deselected, names)

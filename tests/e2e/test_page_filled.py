@@ -66,7 +66,7 @@ def test_the_first_paint_of_200_pipelines_and_10000_runs(browser: Any, tmp_path:
     with served(tmp_path) as url:
         page, _ = opened(browser)
         page.goto(url)
-        page.wait_for_function("!document.body.innerText.includes('reading')", timeout=60 * SECOND)
+        page.locator("[data-unread]").wait_for(state="detached", timeout=60 * SECOND)
         assert page.locator("tbody tr").count() == 200
         paints = []
         for _ in range(5):
