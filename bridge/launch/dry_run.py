@@ -88,6 +88,12 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     return facts, held or refusal
 
 
+def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
+    if ask_tap:
+        return source.catalog(request.streams, refresh=request.refresh_catalog)
+    return source.stored_catalog(request.streams)
+
+
 def _held(run: Run, storage: Storage) -> BridgeError | None:
     """The error with which the run would end, as another one holds the pipeline."""
     try:
@@ -141,28 +147,7 @@ def _facts(
             *starting.warnings([lookback]),
         ],
     }
-<<<<<<< HEAD
     slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
-=======
-    return facts, _refusal(run, storage, view, catalog, deselected, names)
-
-
-def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
-    if ask_tap:
-        return source.catalog(request.streams, refresh=request.refresh_catalog)
-    return source.stored_catalog(request.streams)
-
-
-def _refusal(
-    run: Run,
-    storage: Storage,
-    view: Snapshot,
-    catalog: Catalog | None,
-    deselected: set[str],
-    names: Sequence[str],
-) -> BridgeError | None:
-    """The error with which a run would end before its tap sends anything; None if it would not."""
->>>>>>> wt-page
     try:
         check(pipeline, source.argv, storage, view, catalog, slot)
         _check_tables(run, storage, view, catalog, deselected, names)
