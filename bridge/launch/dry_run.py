@@ -78,10 +78,7 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     source = Source(pipeline, home)
-    if ask_tap:
-        catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-    else:
-        catalog, deselected = source.stored_catalog(request.streams)
+    catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
     held = _held(run, storage)
     try:
@@ -89,6 +86,12 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     except BridgeError as error:
         raise held or error from None
     return facts, held or refusal
+
+
+def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
+    if ask_tap:
+        return source.catalog(request.streams, refresh=request.refresh_catalog)
+    return source.stored_catalog(request.streams)
 
 
 def _held(run: Run, storage: Storage) -> BridgeError | None:

@@ -23,8 +23,6 @@ _UNUSED = timedelta(days=10)
 """After so long without use an archive is deleted."""
 _OF_NOBODY = timedelta(days=1)
 """The same, where no file beside it notes whose it is, such as one that an earlier version made."""
-_EDITION = "2: views"
-"""What the maker's run loads. With another text older archives are made anew."""
 _SUFFIXES = (".jsa", ".origin", ".missed", ".tried")
 _ATTEMPTS = 3
 """After so many attempts that did not end with an archive, only a person starts another."""
@@ -118,7 +116,7 @@ def _origin_of(path: Path) -> Path:
 def _key(origin: list[str]) -> str:
     """What identifies a Java and a Spark: an archive fits these files only. Raises `FileNotFoundError`."""
     files = (f"{path} {Path(path).stat().st_mtime_ns}" for path in origin)
-    return sha256(" ".join([_EDITION, *files]).encode()).hexdigest()[:16]
+    return sha256(" ".join(files).encode()).hexdigest()[:16]
 
 
 def _count(counter: Path) -> int:

@@ -52,7 +52,8 @@ def _rows(
             rows = pa.RecordBatch.from_arrays([*arrays, noted], names=names)
             for name, values in among.items():  # null is equal to null
                 rows = rows.filter(pc.is_in(rows.column(name), value_set=values))
-            yield rows
+            if rows.num_rows:
+                yield rows
 
 
 def _tables(file: pq.ParquetFile, one: SignedFile, fields: list[pa.Field]) -> Iterator[pa.Table]:

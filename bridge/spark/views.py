@@ -189,6 +189,7 @@ class _Frames:
 
     def of_arrow(self, table: pa.Table) -> str:
         """Rows in memory."""
+        table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
         return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
 
 
@@ -203,7 +204,7 @@ def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[S
     keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
     touched = list(shares(context, work.state, keys, names))
     before = [groups_of(context, file, share, schema) for file, share in touched]
-    stored = frames.of_arrow(pa.concat_tables([schema.empty_table(), *before])) if before else None
+    stored = frames.of_arrow(pa.concat_tables(before)) if before else None
     groups = frames.merged(merge_sql(typed, frames.of_arrow(partials), stored), schema)
     again = groups.filter(groups.column(RECOMPUTE))
     if len(again):

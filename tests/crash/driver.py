@@ -7,7 +7,7 @@ same order in which Spark would deliver it, `lag` batches late.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -98,10 +98,13 @@ class Run:
             placement,
             DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects, only_at_end=self.at_end),
         )
-        replaced = self.views if self.full or self.load_method == "overwrite" else ()
-        if changes := self._ledger.fill_views(0, replaced):
-            self._ledger.commit_views(changes)
+        self._fill_views(self.views if self.full or self.load_method == "overwrite" else ())
         self._read(None if self.full else committer.view.state)
+        self._fill_views(())
+
+    def _fill_views(self, replaced: Collection[str]) -> None:
+        if changes := self._ledger.fill_views(self._last_seq, replaced):
+            self._ledger.commit_views(changes)
 
     def _views(self, committer: Committer, job: WriteContext, placement: TablePlanner) -> ViewTables | None:
         settings = self._settings(committer.storage)

@@ -100,7 +100,7 @@ def _of_file(event: Event, path: str) -> str:
     if "_keep_old" in event.names or event.verb == "os.link":
         return "old bytes are kept" if event.verb in ("COPY", "os.link") else "..."
     if "_rewrite" in event.names:
-        return "a file is rewritten" if event.verb in ("COMPLETE", "os.rename") else "..."
+        return "a file is rewritten" if event.verb in ("COMPLETE", "COPY", "os.rename") else "..."
     if event.verb == "COPY" and "/trash/" in event.target:
         return "a copy for the trash"
     if event.verb == "os.rename" and "/pending/" not in event.source:

@@ -87,7 +87,7 @@ def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest
     assert [check for check in report["checks"] if check["status"] == "error"] == []
     assert {"rights", "swap", "uploads", "copies"} <= {check["check"] for check in report["checks"]}
     project.command("verify")
-    (row,) = json.loads(project.command("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
+    row = json.loads(project.command("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
     assert row == {"n": 80, "ids": 80}
     assert len(project.command("tables", "head", "-s", "users", "--json").splitlines()) > 1
     options = AzureOptions(ACCOUNT, azurite.endpoint, sas)

@@ -50,7 +50,8 @@ def _duckdb_secret(table: Table) -> str:
     """The statement that lets DuckDB read the account: by a login, or on another server by its connection string."""
     account, server = table.azure.account or "...", table.azure.endpoint_url
     if server:
-        connection = f"AccountName={account};AccountKey=...;BlobEndpoint={server}"
+        protocol = f"DefaultEndpointsProtocol={server.partition('://')[0]}"
+        connection = f"{protocol};AccountName={account};AccountKey=...;BlobEndpoint={server}"
         return f"CREATE SECRET (TYPE azure, CONNECTION_STRING '{connection}')"
     return f"CREATE SECRET (TYPE azure, PROVIDER credential_chain, ACCOUNT_NAME '{account}')"
 

@@ -140,7 +140,7 @@ VIEW = f"'{SELECT}'"
         (
             f"\n  fine: {VIEW}\n  by_id: {SELECT} LIMIT 1",
             "bridge.yaml:9: not in a view: LIMIT",
-            "adding and taking away",
+            "adding and removing rows",
         ),
         ("{by_id: 7}", "bridge.yaml:7: must be text", "GROUP BY"),
         ("[a]", "must be a mapping", ""),

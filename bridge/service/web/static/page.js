@@ -38,6 +38,9 @@ function exchange(fresh) {
   }
 }
 
+// Buckets that were not read yet when the page was made: the end of the first look is no event.
+function unread() { return document.querySelector("[data-unread]"); }
+
 async function refresh() {
   if (busy) { due = true; return; }
   busy = true;
@@ -46,7 +49,7 @@ async function refresh() {
     if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
     else if (answer.ok) exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch { /* the next event tries again */ }
-  setTimeout(() => { busy = false; if (due) { due = false; refresh(); } }, watched === "*" ? 2000 : 700);
+  setTimeout(() => { busy = false; if (due || unread()) { due = false; refresh(); } }, watched === "*" ? 2000 : 700);
 }
 
 function listen() {
@@ -64,4 +67,5 @@ document.addEventListener("keydown", (event) => {
 
 tails();
 setInterval(ages, 5000);
+if (unread()) refresh();
 if (watched) listen();

@@ -43,22 +43,18 @@ def nonsense(page: Page, pipeline: str) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"started": "yesterday", "ended": "now", "seconds": {}}))
 
 
-def test_nonsense_in_a_bucket_hides_no_other(page: Page, caplog: pytest.LogCaptureFixture) -> None:
-    """Its pipeline is unreadable, the log has the traceback once; the page goes on to see what is new elsewhere."""
+def test_nonsense_in_a_bucket_hides_no_other(page: Page) -> None:
+    """Its pipeline is unreadable, and its page names the record; the page goes on to see what is new elsewhere."""
     nonsense(page, "quiet")
     for _ in range(2):
         states = {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}
         assert (states["quiet"], states["failing"]) == ("unreadable", "failed")
         assert 'singer_bridge_readable{pipeline="quiet"} 0.0' in page.get("/metrics")
     assert "unreadable" in page.get("/")
-    assert "ValueError" in page.get("/pipelines/quiet")
+    assert "record is unreadable" in page.get("/pipelines/quiet")
     record_run(page.lake, "failing", NOW, "success", rows=9)
     assert page.client.get("/api/pipelines").json()[2]["status"] == "success"
     assert 'singer_bridge_readable{pipeline="failing"} 1.0' in page.get("/metrics")
-    assert sorted(record.message for record in caplog.records if record.exc_info) == [
-        "quiet: its figures cannot be read",
-        "quiet: what its bucket holds cannot be shown: ValueError",
-    ]
 
 
 @pytest.mark.usefixtures("silent")
