@@ -15,6 +15,9 @@ from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.tap.slot_source import SlotSource
 
 _EXTRA = "pip install 'singer-bridge[postgres]'"
+_TRUST = "ALTER SYSTEM SET output_plugin_libraries = pgoutput, test_decoding, wal2json; SELECT pg_reload_conf()"
+"""Since 15.20, and the releases of that day, PostgreSQL trusts listed plugins only, by default not wal2json. Slots that
+exist stop working with that update, too."""
 _PATIENCE = timedelta(seconds=10)
 """How long connecting may take."""
 _ANSWER = timedelta(seconds=60)
@@ -75,8 +78,9 @@ class Database:
             cursor = self._connection.execute(sql, values)
             return list(cursor.fetchall()) if cursor.description else []
         except psycopg.Error as error:
-            closed = self._connection.closed
-            raise (DatabaseUnreachable if closed else SlotError)(_first_line(error)) from error
+            closed, text = self._connection.closed, _first_line(error)
+            hint = _TRUST if "may not be used as an output plugin" in text else ""
+            raise (DatabaseUnreachable if closed else SlotError)(text, hint=hint) from error
 
     def one(self, sql: str, *values: Any) -> Any:
         """The first column of the only row."""
@@ -156,6 +160,11 @@ class Database:
     def sees_readers(self) -> bool:
         """Whether the role may see how far the server has read for each reader, not only that there are readers."""
         return bool(self.one("select pg_has_role(current_user, 'pg_read_all_stats', 'usage')"))
+
+    def try_copy(self, slot: str, name: str) -> None:
+        """Copy a slot for a moment, as a run does. Raises `SlotError` if the server refuses it."""
+        self.query("select pg_copy_logical_replication_slot(%s, %s, true)", slot, name)
+        self.query("select pg_drop_replication_slot(%s)", name)
 
     def setting(self, name: str) -> str:
         """One of the server's settings, such as `wal_level`."""

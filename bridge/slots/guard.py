@@ -321,6 +321,8 @@ def _copies(run: _Run, database: Database, prefix: str) -> list[tuple[str, str] 
         if isinstance(error, DatabaseUnreachable):
             raise
         drop(database, [copy[0] for copy in made if copy])
+        if error.hint:
+            raise
         if type(error.__cause__).__name__ == "InsufficientPrivilege":
             raise _NoRights(f"the database refuses it: {error.message}") from error
         hint = "raise max_replication_slots, or lower source.parallelism; or set source.replication_slot.guard to off"

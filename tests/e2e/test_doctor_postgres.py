@@ -73,6 +73,20 @@ def test_what_the_server_lacks_is_an_error_with_its_statement(server: PostgreSql
         server.sql(f"select pg_drop_replication_slot('{slot}')")
 
 
+def test_a_server_that_does_not_trust_the_plugin(server: PostgreSql, tmp_path: Path) -> None:
+    """PostgreSQL may let only listed plugins read its log: doctor says so, and its fix makes the slot usable."""
+    if not server.sql("select 1 from pg_settings where name = 'output_plugin_libraries'"):
+        pytest.skip("this PostgreSQL has no list of plugins")
+    server.sql("alter role reader replication; select pg_create_logical_replication_slot('tappostgres', 'wal2json')")
+    server.trust()
+    project = meltano(server, tmp_path)
+    [slot] = examined(project, 1)["slot"]
+    assert "may not be used as an output plugin" in slot["found"]
+    server.sql(f"{slot['fix']}; select pg_sleep(0.2)")
+    assert examined(project, 0)["slot"] == []
+    server.sql("select pg_drop_replication_slot('tappostgres')")
+
+
 def test_tables_of_which_the_log_tells_less_are_named(server: PostgreSql, tmp_path: Path) -> None:
     """Partitioned, unlogged, without REPLICA IDENTITY, without a key: each by its name, no other."""
     server.sql("alter role reader replication; select pg_create_logical_replication_slot('tappostgres', 'wal2json')")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,6 +151,8 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     if facts.database != here:
         hint = f"create one in {here}, under another name, and set {source.setting}"
         raise SlotError(f"the slot {facts.name} belongs to the database {facts.database}", hint=hint)
+    if not facts.lost:
+        database.try_copy(facts.name, f"singer_bridge_doctor_{os.getpid()}")
     yield from _slot_log(facts)
 
 
