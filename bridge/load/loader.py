@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -115,16 +114,16 @@ class Loader:
         while not self._engine.is_up:
             self._plan.context.tick()
             self.collect(_START_POLL)
-        made = self._aside(lambda: self._engine.analysed(statement, read, stream.name))
+        aside = ThreadPoolExecutor(1, "analyse")
+        made = self._answer(aside.submit(self._engine.analysed, statement, read, stream.name))
         lake = incoming.into(question.table, stream.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, statement, read, made, lake)
         self._plan.context.stage = "extracting"
         return lake
 
-    def _aside(self, work: Callable[[], Result]) -> Result:
+    def _answer(self, asked: Future[Result]) -> Result:
         """Wait for work in Spark that another thread does."""
-        asked = ThreadPoolExecutor(1, "aside").submit(work)
         while not asked.done():  # a JVM that hangs never answers: `close` kills it after a time-out
             self._plan.context.tick()
             self.collect(_START_POLL)
@@ -142,7 +141,8 @@ class Loader:
         self._plan.context.stage = "filling views"
         tables = self._plan.tables
         replaced = {view.name for view in outdated if not self._is_last and tables.replaced(self._views.names(view))}
-        if changes := self._aside(lambda: self._accounting.fill_views(self._last_seq, replaced)):
+        aside = ThreadPoolExecutor(1, "fill-views")
+        if changes := self._answer(aside.submit(self._accounting.fill_views, self._last_seq, replaced)):
             self._note(self._accounting.commit_views(changes))
 
     def check(self) -> None:

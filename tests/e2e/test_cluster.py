@@ -221,7 +221,7 @@ def test_a_cluster_loads_each_record_once(tmp_path: Path, cluster: Cluster) -> N
 
 @pytest.mark.slow
 def test_a_cluster_keeps_views(tmp_path: Path, cluster: Cluster) -> None:
-    """Executors without `bridge` change them: filled from a table, then appended to; each is its SELECT at each commit."""
+    """Executors without `bridge` fill them from a table and add to them; each is its SELECT at each commit."""
     job = Job(tmp_path, cluster)
     assert job.records(job.start()) == RECORDS
     text = "SELECT id % 7 AS part, count(*) AS n, sum(id) AS total, max(id) AS last FROM {} GROUP BY part"
