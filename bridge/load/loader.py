@@ -116,19 +116,20 @@ class Loader:
         while not self._engine.is_up:
             self._plan.context.tick()
             self.collect(_START_POLL)
-        made = self._wait(ThreadPoolExecutor(1, "aside").submit(self._engine.analysed, statement, read, stream.name))
+        aside = ThreadPoolExecutor(1, "analyse")
+        made = self._answer(aside.submit(self._engine.analysed, statement, read, stream.name))
         lake = incoming.into(question.table, stream.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, statement, read, made, lake)
         self._plan.context.stage = "extracting"
         return lake
 
-    def _wait(self, work: Future[Result]) -> Result:
+    def _answer(self, asked: Future[Result]) -> Result:
         """Wait for work in Spark that another thread does."""
-        while not work.done():  # a JVM that hangs never answers: `close` kills it after a time-out
+        while not asked.done():  # a JVM that hangs never answers: `close` kills it after a time-out
             self._plan.context.tick()
             self.collect(_START_POLL)
-        return work.result()
+        return asked.result()
 
     def fill_views(self) -> None:
         """Fill new and changed views from the tables as they are, by a commit of its own.
@@ -142,9 +143,8 @@ class Loader:
         self._plan.context.stage = "filling views"
         tables = self._plan.tables
         replaced = {view.name for view in outdated if not self._is_last and tables.replaced(self._views.names(view))}
-        if changes := self._wait(
-            ThreadPoolExecutor(1, "aside").submit(self._accounting.fill_views, self._last_seq, replaced)
-        ):
+        aside = ThreadPoolExecutor(1, "fill-views")
+        if changes := self._answer(aside.submit(self._accounting.fill_views, self._last_seq, replaced)):
             self._note(self._accounting.commit_views(changes))
 
     def check(self) -> None:

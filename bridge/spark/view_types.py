@@ -16,6 +16,7 @@ from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
 from bridge.views.algebra import TypedView, arguments_sql, table_schema
+from bridge.write.metadata_columns import DELETED_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +109,8 @@ def _misfit(error: PySparkException, view: View, columns: pa.Schema) -> Settings
     if "UNRESOLVED" not in str(error) or not names:
         return SettingsError("the view does not fit the stream", hint=first_line(error), **facts)
     hint = did_you_mean(names[0], columns.names) or f"its columns are: {', '.join(columns.names)}"
+    if names[0].lower() == DELETED_AT:
+        hint = "its rows are never marked as deleted: leave the condition out, or set add_record_metadata: true"
     return SettingsError("the view needs a column that the stream does not have", hint=hint, **facts, column=names[0])
 
 

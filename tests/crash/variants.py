@@ -121,7 +121,8 @@ def _aborts_after_unknown(self: Committer, kind: str, state: Any, *, tables: Any
         raise
 
 
-def _put_twice(bucket: Bucket, key: str, data: bytes, condition: dict[str, str]) -> str | None:
+def _put_twice(bucket: Bucket, key: str, data: bytes, etag: str | None) -> str | None:
+    condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
     for _ in range(2):
         try:
             return str(bucket.once.put_object(Body=data, **bucket.at(key), **condition)["ETag"])

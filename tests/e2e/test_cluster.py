@@ -20,6 +20,7 @@ import pytest
 from bridge.spark.session import Session
 from tests.support.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_cluster
 from tests.support.s3server import S3Server
+from tests.support.view_oracle import check_commits
 
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 300
@@ -216,6 +217,20 @@ def test_a_cluster_loads_each_record_once(tmp_path: Path, cluster: Cluster) -> N
     job.tap(more=100)
     assert job.records(job.start()) == dict.fromkeys(RECORDS, 100)
     assert job.exact(more=100)
+
+
+@pytest.mark.slow
+def test_a_cluster_keeps_views(tmp_path: Path, cluster: Cluster) -> None:
+    """Executors without `bridge` fill them from a table and add to them; each is its SELECT at each commit."""
+    job = Job(tmp_path, cluster)
+    assert job.records(job.start()) == RECORDS
+    text = "SELECT id % 7 AS part, count(*) AS n, sum(id) AS total, max(id) AS last FROM {} GROUP BY part"
+    job.pipeline["views"] = {f"{name}_by_part": text.format(name) for name in RECORDS}
+    job.tap(more=100)
+    assert job.records(job.start()) == dict.fromkeys(RECORDS, 100)
+    assert job.exact(more=100)
+    compared = check_commits(str(tmp_path / "lake"), "smoke")
+    assert all(compared[view] > 1 for view in job.pipeline["views"])
 
 
 @pytest.mark.slow

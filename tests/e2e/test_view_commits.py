@@ -56,6 +56,13 @@ def spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     session.close(hurry=True)
 
 
+TIMES = (
+    *("2025-01-02T00:10:00Z", "2025-01-02T02:10:00+02:00", "2025-01-01T18:40:00-05:30"),
+    *("2025-01-02T23:50:00-08:00", "2025-01-03T13:20:00+05:30"),
+)
+"""Two instants, each with several offsets: rows tie for the first and the last place, and days are those of UTC."""
+
+
 class Killed(Exception):
     """Stands for the death of the process."""
 
@@ -67,6 +74,9 @@ DEATHS = {"build": ViewTables, "create": Committer, "publish": Committer, "write
 
 class Lake:
     """One lake, and what its source has."""
+
+    hard_delete: bool | None = True
+    """Of an upsert."""
 
     def __init__(self, uri: str, scratch: Path, spark: Any, method: str, table_format: str, seed: int) -> None:
         self.uri, self.scratch, self.method, self.format = uri, scratch, method, table_format
@@ -84,9 +94,10 @@ class Lake:
                 number = self.random.randrange(self.number)
                 more = {"_sdc_deleted_at": "2025-01-01T00:00:00Z"} if self.random.random() < 0.2 else {}
             else:
-                number, more = self.number, {}
+                number, more = self.number, dict[str, str]()
                 self.number += 1
             amount = self.random.choice([None, self.random.randrange(-9, 99)])
+            more |= {"seen_at": self.random.choice(TIMES)} if self.random.random() < 0.5 else {}
             row = order(number, amount, version=self.version, region=self.random.choice(["a", "A", "b", None]), **more)
             messages.append(row)
         return messages
@@ -99,7 +110,7 @@ class Lake:
         said = [schema | {"key_properties": ["id"]}, *messages]
         lines = [line if isinstance(line, TapError) else json.dumps(line) for line in said]
         run = Run(lambda _: lines, self.method, full=full, views=self.views, table_format=self.format, spark=self.spark)
-        run.hard_delete = True if self.method == "upsert" else None
+        run.hard_delete = self.hard_delete if self.method == "upsert" else None
         run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
         run.streams, run.lag, run.guard = self.streams, self.random.choice([0, 2]), guard or run.guard
         with pytest.MonkeyPatch.context() as patch:
@@ -466,12 +477,15 @@ def test_a_new_view_of_a_table_that_is_replaced(tmp_path: Path, spark: Any) -> N
     assert row and row.row["total"] == 7
 
 
-def test_a_new_view_of_a_table_that_is_half_loaded(s3: S3Server, tmp_path: Path, spark: Any) -> None:
+def test_a_new_view_of_a_table_that_is_half_loaded(
+    s3: S3Server, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a bucket nobody can read uploads that an earlier run began: the view is filled once they are published."""
     lake = Lake(f"s3://{s3.bucket('half-loaded')}/team", tmp_path / "spool", spark, "overwrite", "parquet", 1)
     lake.views = {}
     lake.run(*lake.rows(10), lake.activate(), lake.state())
     lake.version += 1
+    monkeypatch.setattr("bridge.storage.s3.pending._SMALL", 0)  # as if the files were larger
     state = {"type": "STATE", "value": {"bookmarks": {"orders": {"version": lake.version, "id": 5}}}}
     lake.run(*lake.rows(20), state, TapError("the tap failed", hint=""))
     staged = Log(open_storage(lake.uri), PIPELINE).view(lake.head).staged["orders"]
@@ -480,3 +494,28 @@ def test_a_new_view_of_a_table_that_is_half_loaded(s3: S3Server, tmp_path: Path,
     lake.run(*lake.rows(5), lake.activate(), lake.state())
     assert lake.count() == 25
     assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+
+
+def test_rows_that_are_only_marked_as_deleted(tmp_path: Path, spark: Any) -> None:
+    """They count, unless the view leaves them out; a row that comes back counts again."""
+    text = "SELECT region, count(*) AS n, sum(amount) AS total FROM orders {}GROUP BY region"
+    live = text.format("WHERE _sdc_deleted_at IS NULL ")
+    lake = _lake(tmp_path, spark, "upsert", every=text.format(""), live=live)
+    lake.hard_delete = None
+    lake.properties["_sdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}
+    lake.run(order(1, 10, region="a"), order(2, 20, region="a"), lake.state())
+    deleted = order(2, 20, region="a", _sdc_deleted_at="2025-01-01T00:00:00Z")
+    for message, expected in ((deleted, (2, 1)), (order(2, 5, region="a"), (2, 2))):
+        lake.run(message, lake.state())
+        views = (bridge.Lake(lake.uri).view(PIPELINE, name) for name in ("every", "live"))
+        assert tuple(answer.row["n"] for view in views if (answer := view.get(region="a"))) == expected
+
+
+def test_a_table_in_which_no_row_is_ever_marked(tmp_path: Path, spark: Any) -> None:
+    """It has no such column: a view of it is refused before a row is stored, with what to do."""
+    live = "SELECT region, count(*) AS n FROM orders WHERE _sdc_deleted_at IS NULL GROUP BY region"
+    lake = _lake(tmp_path, spark, "append-only", live=live)
+    with pytest.raises(SettingsError, match="needs a column that the stream does not have") as raised:
+        lake.run(order(1, 1), lake.state())
+    assert "leave the condition out" in raised.value.hint
+    assert lake.head == 0

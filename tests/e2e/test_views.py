@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -278,3 +279,18 @@ def test_a_view_that_does_not_fit_holds_its_stream_back(project: Project) -> Non
     refused = shop.command("run", "shop", "--json")
     assert (refused.code, refused.json["streams"]) == (2, {}), refused  # the tap was not started
     assert bridge.Lake(shop.uri).table("shop", "users").count_rows() == 3
+
+
+def test_files_that_are_adopted_count(project: Project) -> None:
+    """`run --adopt` takes a strange file into a table, and fills its views with those rows before its tap starts."""
+    shop = Shop(project, {"by_region": ALL}, {"load_method": "append-only"})
+    shop.play(order(1, 10), order(2, 20), state(1))
+    (file,) = (project.lake / "shop/orders").glob("*.parquet")
+    shutil.copy(file, file.with_name("others.parquet"))
+    assert shop.command("run", "shop").code == 3
+    shop.play(order(5, 30), state(2), arguments=("--adopt",))
+    assert views_at(shop.uri, "shop", shop.head) == shop.views
+    counts = {
+        row["region"]: row["n"] for row in bridge.Lake(shop.uri).table("shop", "by_region").to_table().to_pylist()
+    }
+    assert counts == {"north": 3, "south": 2}

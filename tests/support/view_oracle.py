@@ -28,6 +28,9 @@ def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[lis
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
+        # Of rows that tie for the first place its own take any; a view takes the least value, or the greatest.
+        connection.execute("CREATE MACRO min_by(x, y) AS arg_min(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
+        connection.execute("CREATE MACRO max_by(x, y) AS arg_max(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
         connection.register("as_stored", lake.table(pipeline, name).to_table())
         stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
         connection.register(view.stream, lake.table(pipeline, view.stream).to_table())
