@@ -5,7 +5,8 @@ files that come and go -> signed rows -> partial groups -+
 files of the view's groups so far -----------------------+-> new groups -> sorted -> pending files
 ```
 Workers read and write the files through our own storage. Where a row that was a group's extreme went, the group is
-computed anew from all files that the table has after the commit. The driver's memory holds files, never groups.
+computed anew from all files that the table has after the commit. If few rows come and go, the driver merges their
+groups, and only the files of the view that have these are written again; else its memory holds files, never groups.
 """
 
 from __future__ import annotations

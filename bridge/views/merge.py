@@ -70,12 +70,12 @@ class _Merging:
 
     @classmethod
     def of(cls, typed: TypedView, partials: pa.Table, state: pa.Table) -> _Merging:
-        keys, known = (
+        changed, existing = (
             list(zip(*(_values(table.column(key)) for key in typed.view.keys), strict=True))
             for table in (partials, state)
         )
-        at = {key: place for place, key in enumerate(known)}
-        return cls(typed, partials, state, [at.get(key) for key in keys])
+        at = {key: place for place, key in enumerate(existing)}
+        return cls(typed, partials, state, [at.get(key) for key in changed])
 
     def _pairs(self, name: str) -> list[tuple[Any, Any]]:
         """A column's value in each partial group, and in the group so far."""
