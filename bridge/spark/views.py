@@ -5,7 +5,8 @@ files that come and go -> signed rows -> partial groups -+
 files of the view's groups so far -----------------------+-> new groups -> sorted -> pending files
 ```
 Workers read and write the files through our own storage. Where a row that was a group's extreme went, the group is
-computed anew from all files that the table has after the commit. The driver's memory holds files, never groups.
+computed anew from all files that the table has after the commit. If few rows come and go, the driver merges their
+groups, and only the files of the view that have these are written again; else its memory holds files, never groups.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from bridge.spark.view_files import FAILED, SIGN
 from bridge.spark.view_types import needed_columns, plain_keys, view_session
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
+from bridge.views.merge import can_merge, merge_groups
 from bridge.write.context import WriteContext
 from bridge.write.groups import Patch, Patched, groups_of, in_order, patch, shares, write_sorted
 from bridge.write.report import Failure, raise_failure
@@ -183,10 +185,6 @@ class _Frames:
         tasks = max(1, min(-(-len(parts) // at_once), 4 * self.spark.sparkContext.defaultParallelism))
         return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
 
-    def merged(self, query: str, schema: pa.Schema) -> pa.Table:
-        """The groups that `merge_sql` results in, in memory."""
-        return self.spark.sql(query).toArrow().cast(schema.append(pa.field(RECOMPUTE, pa.bool_())))
-
     def of_arrow(self, table: pa.Table) -> str:
         """Rows in memory."""
         table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
@@ -204,14 +202,14 @@ def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[S
     keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
     touched = list(shares(context, work.state, keys, names))
     before = [groups_of(context, file, share, schema) for file, share in touched]
-    stored = frames.of_arrow(pa.concat_tables(before)) if before else None
-    groups = frames.merged(merge_sql(typed, frames.of_arrow(partials), stored), schema)
+    stored = pa.concat_tables([schema.empty_table(), *before])
+    groups = _merged(frames, typed, partials, stored)
     again = groups.filter(groups.column(RECOMPUTE))
     if len(again):
         rows = frames.rows(work.after, fields, among=_values(work, again))
-        anew = frames.named(frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(again.select(names)))))
+        anew = frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(again.select(names))))
         certain = groups.filter(pc.invert(groups.column(RECOMPUTE)))
-        groups = pa.concat_tables([certain, frames.merged(merge_sql(typed, anew), schema)])
+        groups = pa.concat_tables([certain, _merged(frames, typed, anew.toArrow(), schema.empty_table())])
     groups = in_order(groups.select(schema.names), names)
     if not work.state:
         return list(write_sorted(context, typed.view.name, schema, work.seq, iter([groups]))), []
@@ -225,6 +223,14 @@ def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[S
     else:
         reports = convert(spread(frames.spark, patch, context, patches, frames.shipped), list[Patched])
     return [file for report in reports for file in report.files], [file for file, _ in touched]
+
+
+def _merged(frames: _Frames, typed: TypedView, partials: pa.Table, stored: pa.Table) -> pa.Table:
+    """The groups that partial ones and those so far result in, and whether each must be computed anew."""
+    if can_merge(typed):
+        return merge_groups(typed, partials, stored)
+    query = merge_sql(typed, frames.of_arrow(partials), frames.of_arrow(stored) if len(stored) else None)
+    return frames.spark.sql(query).toArrow().cast(typed.schema.append(pa.field(RECOMPUTE, pa.bool_())))
 
 
 def _values(work: ViewWork, groups: pa.Table) -> dict[str, pa.Array]:

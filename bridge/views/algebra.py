@@ -39,7 +39,7 @@ _HIDDEN = {
     "min_by": ("by",),
     "max_by": ("by",),
 }
-_EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
+EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
 _SIGN = "_view_sign"
 
 
@@ -148,14 +148,13 @@ def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
     if state is not None:
         source += f" UNION ALL {_select(_from_state(view))} FROM {quoted(state)}"
     keys = {key: quoted(key) for key in view.keys}
-    fewer = f"the view {view.name} has less than no rows of a group: fill it anew"
-    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer)}, sum({ROWS}))"}
+    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer_rows(view))}, sum({ROWS}))"}
     for item in view.aggregates:
         merged |= _merged(item)
     inner = f"{_select(keys | merged)} FROM ({source}) GROUP BY {', '.join(keys.values())}"
     results = {name: text for item in view.aggregates for name, text in _results(item).items()}
     result = {name: typed.cast(results.get(name, quoted(name)), name) for name in typed.schema.names}
-    recompute = [_recompute(item) for item in view.aggregates if item.function in _EXTREMES]
+    recompute = [_recompute(item) for item in view.aggregates if item.function in EXTREMES]
     result[RECOMPUTE] = " OR ".join(recompute) or "false"
     return f"{_select(result)} FROM ({inner}) WHERE {ROWS} <> 0"
 
@@ -203,7 +202,7 @@ def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
         column = item.name if item.function == "sum" else hidden(item, "sum")
         value = typed.cast(first, column)
         return f"IF({sign} > 0, {value}, {_negated(typed, value, column)})"
-    if item.function not in _EXTREMES:
+    if item.function not in EXTREMES:
         return first
     value = _one_zero(typed, first, item.name)
     if item.function in ("min", "max"):
@@ -243,7 +242,7 @@ def _changes(item: Aggregate, column: str) -> dict[str, str]:
     def counted(condition: str) -> str:
         return f"sum(IF({condition}, {_SIGN}, 0))"
 
-    if kind in _EXTREMES:
+    if kind in EXTREMES:
         best = f"{kind[:3]}({column}) FILTER (WHERE {_SIGN}"
         return {hidden(item, "added"): f"{best} > 0)", hidden(item, "removed"): f"{best} < 0)"}
     if kind == "count_if":
@@ -260,13 +259,23 @@ def _changes(item: Aggregate, column: str) -> dict[str, str]:
     return dict([first[kind], (hidden(item, "count"), count)])
 
 
+def long_sum(item: Aggregate) -> str:
+    """The error of a sum that is too long."""
+    return f"the sum in {item.name} has more than 38 digits"
+
+
+def fewer_rows(view: View) -> str:
+    """The error of a view that does not have the rows that are removed."""
+    return f"the view {view.name} has less than no rows of a group: fill it anew"
+
+
 def _total(text: str, item: Aggregate) -> str:
     """A sum of decimals(38, s). Spark's own, too long, would be NULL or an error as the session is set."""
-    error = _error(f"the sum in {item.name} has more than 38 digits")
+    error = _error(long_sum(item))
     return f"IF(count({text}) > 0 AND try_sum({text}) IS NULL, {error}, try_sum({text}))"
 
 
-def _linear(item: Aggregate) -> list[str]:
+def linear(item: Aggregate) -> list[str]:
     """The columns of an aggregate that merge by adding them up."""
     visible = [item.name] if item.function in ("count", "count_if", "sum") else []
     return visible + [hidden(item, part) for part in _HIDDEN.get(item.function, ()) if part != "by"]
@@ -276,8 +285,8 @@ def _from_partials(view: View) -> dict[str, str]:
     """The columns that are merged, of partial groups."""
     columns = {name: quoted(name) for name in (*view.keys, ROWS)}
     for item in view.aggregates:
-        columns |= {name: quoted(name) for name in _linear(item)}
-        if item.function in _EXTREMES:
+        columns |= {name: quoted(name) for name in linear(item)}
+        if item.function in EXTREMES:
             columns[hidden(item, "old")] = "NULL"
             columns |= {name: quoted(name) for name in (hidden(item, "added"), hidden(item, "removed"))}
     return columns
@@ -287,8 +296,8 @@ def _from_state(view: View) -> dict[str, str]:
     """The same columns, of groups so far."""
     columns = {name: quoted(name) for name in (*view.keys, ROWS)}
     for item in view.aggregates:
-        columns |= {name: quoted(name) for name in _linear(item)}
-        if item.function in _EXTREMES:
+        columns |= {name: quoted(name) for name in linear(item)}
+        if item.function in EXTREMES:
             best, value = item.function, quoted(item.name)
             ranked = value if best in ("min", "max") else _ranked(best, quoted(hidden(item, "by")), value)
             columns |= {hidden(item, "old"): ranked, hidden(item, "added"): "NULL", hidden(item, "removed"): "NULL"}
@@ -297,10 +306,10 @@ def _from_state(view: View) -> dict[str, str]:
 
 def _merged(item: Aggregate) -> dict[str, str]:
     """The columns of an aggregate, over all rows of one group that are merged."""
-    if item.function in _EXTREMES:
+    if item.function in EXTREMES:
         names = [hidden(item, part) for part in ("old", "added", "removed")]
         return {name: f"{item.function[:3]}({quoted(name)})" for name in names}
-    columns = {name: f"sum({quoted(name)})" for name in _linear(item)}
+    columns = {name: f"sum({quoted(name)})" for name in linear(item)}
     if item.function in ("sum", "avg"):
         name = item.name if item.function == "sum" else hidden(item, "sum")
         columns[name] = _total(quoted(name), item)
@@ -310,7 +319,7 @@ def _merged(item: Aggregate) -> dict[str, str]:
 def _results(item: Aggregate) -> dict[str, str]:
     """The table's columns that are computed from the merged ones instead of copied."""
     kind, count = item.function, quoted(hidden(item, "count"))
-    if kind in _EXTREMES:
+    if kind in EXTREMES:
         best = _best(item)
         return (
             {item.name: best}

@@ -13,6 +13,7 @@ from bridge.settings.view_sql import read_view
 from bridge.spark.types import spark_schema
 from bridge.spark.view_types import analysed
 from bridge.views.algebra import RECOMPUTE, merge_sql, partial_sql
+from bridge.views.merge import can_merge, merge_groups
 
 SIGN = "sign"
 Row = tuple[Any, ...]
@@ -37,6 +38,7 @@ class Keeper:
         self._rows("changed", signed)
         self._show("groups", self.state)
         merged = self._merged("changed", state="groups")
+        self._check_merge(merged)
         again = merged.filter(merged[RECOMPUTE])
         if again.num_rows:
             self.recomputed += again.num_rows
@@ -45,6 +47,19 @@ class Keeper:
             anew = self._merged("everything", only="again")
             merged = pa.concat_tables([merged.filter(pc.invert(merged[RECOMPUTE])), anew])
         self.state = merged.drop_columns(RECOMPUTE)
+
+    def _check_merge(self, merged: pa.Table) -> None:
+        """What Spark has merged is what is merged without it, of groups that change."""
+        if not can_merge(self.typed):
+            return
+        names = list(self.typed.view.keys)
+        partials = self.spark.table("partials").toArrow()
+        keys = {repr(row) for row in partials.select(names).to_pylist()}
+        state, expected = (
+            table.filter(pa.array([repr(row) in keys for row in table.select(names).to_pylist()], pa.bool_()))
+            for table in (self.state, merged)
+        )
+        assert rows_of(merge_groups(self.typed, partials, state)) == rows_of(expected)
 
     def from_scratch(self) -> pa.Table:
         """The view's table, computed from all rows."""
