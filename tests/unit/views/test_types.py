@@ -104,8 +104,8 @@ def test_keys_that_are_columns_are_recognized() -> None:
         ("id, sum(place.y) AS a", "does not fit the stream", "y"),
         ("id, count(nope(id)) AS a", "does not fit the stream", "nope"),
         ("id, max(id) FILTER (WHERE Name) AS a", "does not fit the stream", ""),
-        ("id, max(session_user()) AS a", "not in a view", "adding and taking away"),
-        ("date(at) > to_date('today') AS b, count(*) AS a", "is the time of the run", "adding and taking away"),
+        ("id, max(session_user()) AS a", "not in a view", "adding and removing rows"),
+        ("date(at) > to_date('today') AS b, count(*) AS a", "is the time of the run", "adding and removing rows"),
         ("CAST(id AS string) COLLATE UNICODE_CI AS b, count(*) AS a", "texts are compared by their bytes", "lower"),
     ],
 )
