@@ -70,12 +70,19 @@ def clash(one: Pipeline, other: Pipeline, home: Path) -> Clash | None:
     if (first.bucket, one.table_root) != (second.bucket, other.table_root) or (first.shared and second.shared):
         return None
     tables, others = _tables(one, home), _tables(other, home)
+    if both := tuple(sorted(_with_views(one, tables) & _with_views(other, others))):
+        return Clash(one.name, other.name, one.table_root, both, is_certain=True)
     if tables is not None and others is not None:
-        both = tuple(sorted(tables & others))
-        return Clash(one.name, other.name, one.table_root, both, is_certain=True) if both else None
-    same_tap = one.source.argv == other.source.argv and not (one.source.select or other.source.select)
+        return None
+    taps = [(source.argv, source.config, source.env) for source in (one.source, other.source)]
+    same_tap = taps[0] == taps[1] and not (one.source.select or other.source.select)
     same = tables is None and others is None and same_tap
     return Clash(one.name, other.name, one.table_root, (), is_certain=same)
+
+
+def _with_views(pipeline: Pipeline, tables: set[str] | None) -> set[str]:
+    """The folders of tables and views that are certain."""
+    return (tables or set()) | {folder_name(view, ()) for view in pipeline.views}
 
 
 def _tables(pipeline: Pipeline, home: Path) -> set[str] | None:

@@ -137,6 +137,22 @@ def test_config_check_finds_pipelines_with_one_folder(typed: Typed) -> None:
     assert "refused if they have a stream of the same name" in done.json["warnings"][0]
 
 
+def test_one_tap_with_other_settings_and_views_of_one_name(typed: Typed) -> None:
+    """A tap that reads something else is no problem, only a warning; a view of both is one: it is a table, too."""
+    without = SETTINGS.replace("catalog: orders.json", "config: {}")
+    apart = without.replace("crm: {source: {config: {}}}", "crm: {source: {config: {files: other.csv}}}")
+    Path("bridge.yaml").write_text(apart)
+    done = typed("config check --json")
+    assert (done.code, done.json["problems"], len(done.json["warnings"])) == (0, [], 1)
+    assert typed("run --all --dry-run --json").code == 0
+    view = "views: {by_id: 'SELECT id, count(*) AS n FROM orders GROUP BY id'}"
+    for name in ("shop", "crm"):
+        apart = apart.replace(f"  {name}: {{", f"  {name}: {{{view}, ")
+    Path("bridge.yaml").write_text(apart)
+    done = typed("config check --json")
+    assert (done.code, "both have by_id" in done.json["problems"][0]["message"]) == (2, True)
+
+
 def test_streams_that_the_slot_guard_refuses(project: LocalStorage, typed: Typed) -> None:
     """LOG_BASED streams that may have lost rows, or would, end the dry run as they end the run; nothing is noted."""
     entries = [stream(name, selected=True, replication_method="LOG_BASED") for name in ("orders", "lines")]
