@@ -156,10 +156,11 @@ class TablePlanner:
     def _evolution(self, message: Schema) -> Evolution:
         """How the table's columns may change. We must not rewrite files of another pipeline."""
         settings = self._pipeline.stream(message.stream)
-        change = settings.on_type_change or "rewrite"
-        if change == "rewrite" and self._pipeline.destination.shared:
-            change = "fail"
-        return Evolution(change, settings.schema_policy or "evolve", tuple(self._keys(message)))
+        change, policy = settings.on_type_change or "rewrite", settings.schema_policy or "evolve"
+        if self._pipeline.destination.shared:
+            # Rows of a shared table are not merged, so its keys may have variants, too.
+            return Evolution("fail" if change == "rewrite" else change, policy)
+        return Evolution(change, policy, tuple(self._keys(message)))
 
     def _layout(self, stream: str) -> TableLayout:
         """Where the stream's rows go: folder, format, partitions, order."""
