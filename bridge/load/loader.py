@@ -129,7 +129,14 @@ class Loader:
         while not asked.done():  # a JVM that hangs never answers: `close` kills it after a time-out
             self._plan.context.tick()
             self.collect(_START_POLL)
-        return asked.result()
+        try:
+            return asked.result()
+        except BridgeError:
+            raise
+        except Exception as error:
+            self._engine.fail(error)  # which says what became of Spark
+            self._engine.check()
+            raise
 
     def fill_views(self) -> None:
         """Fill new and changed views from the tables as they are, by a commit of its own.

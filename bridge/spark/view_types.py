@@ -27,9 +27,10 @@ _TUNING = tuple(
     for name in (
         *("shuffle.", "adaptive.", "codegen.", "execution.", "files.", "sources.", "streaming.", "join."),
         *("inMemoryColumnarStorage.", "objectHashAggregate.", "autoBroadcastJoinThreshold", "broadcastTimeout"),
+        "artifact.",  # Spark's own: by it executors find what was shipped to them
     )
 )
-"""Settings of Spark SQL that a pipeline may set for its views, too: they change how long it takes, and no result."""
+"""Settings of Spark SQL that hold for views, too: they change how Spark works, and no result."""
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
 

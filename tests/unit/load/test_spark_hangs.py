@@ -8,13 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bridge.errors import BridgeError, Interrupted, TimedOut
+from bridge.errors import BridgeError, EngineError, Interrupted, TimedOut
 from bridge.spark.query import Engine
 from tests.support.pipe import Found, InProcess, Pipe, done, wire
 
@@ -172,3 +173,21 @@ def test_a_stop_while_spark_works_is_no_failure(tmp_path: Path) -> None:
     found = lake(tmp_path, spark).load(users(1, 10))
     assert spark.stands.is_set()
     assert (found.error, ids(found), bookmark(found)) == (None, list(range(1, 11)), 10)
+
+
+class Asking(InProcess):
+    """Asks Spark for one more thing at its end, which fails in Spark's own words."""
+
+    def finish(self) -> None:
+        super().finish()
+        asked = Future[None]()
+        asked.set_exception(RuntimeError("Job aborted due to stage failure"))
+        self._answer(asked)
+
+
+def test_what_fails_in_spark_is_told_as_such(tmp_path: Path) -> None:
+    """Not as an error of ours, and without a traceback; what was committed stays."""
+    found = Pipe(tmp_path, kind=Asking).load(users(1, 3))
+    assert isinstance(found.error, EngineError)
+    assert "Spark failed cause=Job aborted" in found.error.message
+    assert len(found.rows("users")) == 3

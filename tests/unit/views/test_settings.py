@@ -67,3 +67,10 @@ def test_settings_of_a_pipeline_change_no_result(usual: tuple[Any, dict[str, Any
     assert (outcome(session), {name: session.conf.get(name) for name in SETTINGS}) == usual
     assert {name: session.conf.get(name) for name in TUNING} == TUNING
     assert outcome(configured.newSession()) != usual[0]  # a session of the run itself keeps to them
+
+
+def test_executors_find_what_was_shipped_to_them(spark: SparkSession) -> None:
+    """Spark sets by itself that sessions share it; without that a cluster's executors have no `bridge`."""
+    name = "spark.sql.artifact.isolation.enabled"
+    view_session.cache_clear()
+    assert view_session(spark).conf.get(name, "") == spark.newSession().conf.get(name, "")
