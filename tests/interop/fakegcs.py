@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,24 +16,11 @@ from pyarrow.fs import GcsFileSystem
 from bridge.storage import open_storage
 from tests.crash.lakes import Bucket
 from tests.interop.gcsproxy import Fault, Proxy, wait_until
+from tests.interop.goprogram import go_program
 from tests.support.gcs import client_of
-from tests.support.s3server import ROOT
 
 MODULE = "github.com/fsouza/fake-gcs-server"
 VERSION = "v1.56.1"
-_HOME = ROOT / ".interop"
-
-
-def fake_gcs_server() -> Path:
-    """The program, built once: it takes Go and some minutes."""
-    program = _HOME / f"fake-gcs-server-{VERSION}"
-    if not program.exists():
-        assert shutil.which("go"), "make interop builds fake-gcs-server: install Go 1.24 or later"
-        into = _HOME / "go"
-        environ = os.environ | {"GOBIN": str(into)}
-        subprocess.run(["go", "install", f"{MODULE}@{VERSION}"], env=environ, cwd=_HOME.parent, check=True)
-        (into / "fake-gcs-server").replace(program)
-    return program
 
 
 class FakeGcs:
@@ -45,7 +30,7 @@ class FakeGcs:
     """
 
     def __enter__(self) -> FakeGcs:
-        program = fake_gcs_server()
+        program = go_program(MODULE, VERSION)
         self._proxy, self._buckets = Proxy(), set[str]()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 import time
 import urllib.request
-from pathlib import Path
 
-from tests.support.s3server import ROOT, S3Server
+from tests.interop.goprogram import go_program
+from tests.support.s3server import S3Server
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
-_HOME = ROOT / ".interop"
-
-
-def minio() -> Path:
-    """The program, built once: it takes Go and some minutes."""
-    program = _HOME / f"minio-{VERSION}"
-    if not program.exists():
-        assert shutil.which("go"), "make interop builds MinIO: install Go 1.24 or later"
-        into = _HOME / "go"
-        environ = os.environ | {"GOBIN": str(into)}
-        subprocess.run(["go", "install", f"{MODULE}@{VERSION}"], env=environ, cwd=_HOME.parent, check=True)
-        (into / "minio").replace(program)
-    return program
 
 
 class MinIO(S3Server):
     """The store, from the side of a test, as `S3Server`; no faults can be injected."""
 
     def __enter__(self) -> MinIO:
-        program = minio()
+        program = go_program(MODULE, VERSION)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

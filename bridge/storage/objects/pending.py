@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 from bridge.storage.objects.store import ObjectStore, Upload
+from bridge.storage.parts import PartWriter
 
 _SMALL = 8 * 1024**2
-_PART = 16 * 1024**2
-"""Azure takes 50,000 parts, Google any number of bytes: each is far beyond the largest file."""
 
 
-class PendingObject:
+class PendingObject(PartWriter):
     """A file for writing, start to end. Memory holds one part."""
 
     upload = ""
 
     def __init__(self, store: ObjectStore, source: str, made_of: str) -> None:
-        self.closed = False
+        super().__init__()
         self._store, self._source, self._made_of = store, source, made_of
-        self._buffer = bytearray()
-        self._written = 0
         self._sending: Upload | None = None
-
-    def write(self, data: bytes, /) -> int:
-        """Append to the file. Raises `LakeError` if a part could not be sent."""
-        if self.closed:
-            raise ValueError("write to a closed file")
-        self._buffer += data
-        count = len(memoryview(data).cast("B"))
-        self._written += count
-        while len(self._buffer) >= _PART:
-            self._send(bytes(memoryview(self._buffer)[:_PART]))
-            del self._buffer[:_PART]
-        return count
-
-    def tell(self) -> int:
-        """How many bytes were written."""
-        return self._written
 
     def close(self) -> None:
         """Make the file durable."""

@@ -15,48 +15,30 @@ from contextlib import suppress
 from typing import Any
 
 from bridge.errors import LakeError
+from bridge.storage.parts import PartWriter
 from bridge.storage.protocol import made_of
 from bridge.storage.s3.bucket import MADE_OF, Bucket
 
 _SMALL = 8 * 1024**2
 """Up to this size an object needs no more requests, and no clean-up of unfinished uploads deletes it."""
-_PART = 16 * 1024**2
-"""Some stores want all parts but the last to be of one size; 10,000 of them make 156 GiB, the largest file."""
 _COPIED_PART = 1024**3
 """The store itself copies parts, of up to 5 GiB."""
 _AT_ONCE = 3
 
 
-class PendingObject:
+class PendingObject(PartWriter):
     """A file for writing, start to end. Memory holds a part, and up to three that are being sent."""
 
     def __init__(self, bucket: Bucket, source: str, key: str, *, over: bool, readable: bool = False) -> None:
+        super().__init__()
         self.upload = ""
-        self.closed = False
         self._bucket, self._source, self._key, self._over = bucket, source, key, over
         self._readable = readable
         self._to = source if readable else key
         self._sent: dict[int, str] = {}
-        self._buffer = bytearray()
-        self._written = self._parts = 0
+        self._parts = 0
         self._sending: deque[Future[None]] = deque()
         self._pool: ThreadPoolExecutor | None = None
-
-    def write(self, data: bytes, /) -> int:
-        """Append to the file. Raises `LakeError`, also if a part of an earlier call could not be sent."""
-        if self.closed:
-            raise ValueError("write to a closed file")
-        self._buffer += data
-        count = len(memoryview(data).cast("B"))
-        self._written += count
-        while len(self._buffer) >= _PART:
-            self._send(bytes(memoryview(self._buffer)[:_PART]))
-            del self._buffer[:_PART]
-        return count
-
-    def tell(self) -> int:
-        """How many bytes were written."""
-        return self._written
 
     def close(self) -> None:
         """Make the file durable."""
