@@ -27,10 +27,16 @@ ARG TAPS=""
 RUN --mount=type=cache,target=/root/.cache/uv \
     set -f; mkdir -p /opt/taps /opt/bin; for tap in $TAPS; do uv tool install "$tap" || exit 1; done
 
+# The extra `fast` is built here, by Rust's cargo.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends cargo gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
 # The dependencies are most of the size and change least: a layer of their own, exactly as the lock says. All extras:
 # the image is to write each table format, look at each source, and run the demo.
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
+COPY bridge/decode/reader bridge/decode/reader
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv sync --frozen --no-dev --all-extras --no-install-project
 

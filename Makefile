@@ -5,7 +5,7 @@ PY := .venv/bin/python
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo check test lint crash taps interop bench machine clean
+.PHONY: demo check test lint crash taps interop bench proof machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -24,37 +24,49 @@ lint: .venv/ready
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-# KILLS, SEED, LAKES, LANES, SOAK_MINUTES and SIGNALS are explained in tests/crash/README.md.
+# KILLS, SEED, LAKES, LANES, SOAK_MINUTES, SIGNALS and ROUNDS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PYTEST) tests/crash tests/unit/load/test_replay_guard.py tests/unit/views tests/test_packaging.py \
-		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py view_commits.py \
-		view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
+	$(PYTEST) tests/crash tests/unit/decode/test_native.py tests/unit/load/test_replay_guard.py tests/unit/views tests/test_packaging.py \
+		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py \
+		spark_source.py view_commits.py view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite;
 # the page in Debian's Chromium, its figures in Debian's Prometheus.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
 	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py \
-		doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py page.py page_filled.py prometheus.py) tests/unit/target/test_target.py \
+		demo_kill.py doctor_postgres.py postgres_log.py mariadb_binlog.py meltano.py meltano_state.py page.py page_filled.py \
+		prometheus.py tap_bridge.py) tests/unit/target/test_target.py tests/unit/taps/test_tap_bridge.py \
 		-m "slow or not slow" $(ARGS)
 
-# MinIO and fake-gcs-server, built by Go, and Azurite, from npm, on loopback; they are kept in .interop/. KILLS (50), SEED and
-# LAKES as in tests/crash/README.md.
+# On loopback, kept in .interop/: MinIO and fake-gcs-server, built by Go; Azurite, from npm; Iceberg catalogs, connectors of
+# Spark, and Trino, from Maven; DuckDB, Spark, ClickHouse, Dagster, Airflow and dbt, from PyPI. It needs Java 24 beside Java 17, and Maven.
+# KILLS (50, of a catalog 20), SEED and LAKES as in tests/crash/README.md. docs/stores.md says what ran:
+# `python -m tests.interop.stores_page` writes it. ARGS="-k readers" runs one folder; a path would come beside all tests.
 interop: .venv/ready
 	$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS)
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)
 
+# KILLS (10) a system and SEED; `make proof ARGS="--only NAME"` for one. It writes the table of docs/proof.md.
+proof: .venv/ready
+	$(PY) -m tests.proof $(ARGS)
+
 clean:
 	rm -rf .venv .bench .interop .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 
 # pyproject.toml and the lock decide; nothing is installed twice. Where Python may not write byte code as it goes, as in
-# many containers, it is made here, once: each process would compile a thousand files anew.
-.venv/ready: pyproject.toml uv.lock
+# many containers, it is made here, once: each process would compile a thousand files anew. The compiled reader needs
+# Rust's cargo and a linker; without them the extra `fast` is left out, and its tests are skipped.
+SYNC := .venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+.venv/ready: pyproject.toml uv.lock $(wildcard bridge/decode/reader/src/*.rs bridge/decode/reader/*.toml bridge/decode/reader/*.py bridge/decode/reader/singer_bridge_reader/*.py)
 	@sh .ci/machine "$(PYTHON)"
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	@.venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+	@if ! command -v cargo >/dev/null || ! $(SYNC); then \
+		echo "without the compiled reader (extra fast): it needs Rust's cargo and a linker" >&2; \
+		$(SYNC) --no-extra fast; \
+	fi
 	@$(if $(PYTHONDONTWRITEBYTECODE),$(PY) -m compileall -q bridge taps targets tests)
 	@touch $@

@@ -15,6 +15,7 @@ BridgeError                 the root; `exit_code` 1
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
 │   │   └── MissingFiles    files of a table were deleted; nothing was changed
+│   ├── CommitExpired       a record or a file of an old commit is not kept any more
 │   ├── CommitLost          another writer owns this commit number; this run is over
 │   └── CommitUnknown       the commit may or may not have landed; nothing was aborted
 ├── PipelineHeld            exit 4: another run holds the pipeline
@@ -106,6 +107,10 @@ class CorruptLake(LakeError):
 
 class MissingFiles(CorruptLake):
     """Files that the log names are gone. Raised before a run changes anything: the lake is as it was."""
+
+
+class CommitExpired(LakeError):
+    """A record or a file of an old commit is not kept any more, as `retention` says, or somebody deleted it."""
 
 
 class CommitLost(LakeError):

@@ -35,6 +35,7 @@ HEAVY_FILES = {
     "smoke/test_smoke.py",
     "state/test_store_writers.py",
     "tap/test_venv.py",
+    "taps/test_tap_bridge.py",
     "write/test_merge.py",
     "write/test_upsert.py",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tap_bridge.settings import CONFIG_JSONSCHEMA
 from target_bridge import TargetBridge
 
 from bridge.errors import DataError
@@ -240,6 +241,12 @@ def test_every_setting_of_the_target_is_documented() -> None:
     }
     aliases = set(re.findall(r"also called `(\w+)`", documented))
     assert codes | aliases | {"batch_config"} == schema["properties"].keys()
+
+
+def test_every_setting_of_the_tap_is_documented() -> None:
+    """The table of `tap-bridge` has exactly the settings that `--about` has, without the SDK's own."""
+    documented = names(section("## Settings", ROOT / "docs/tap-bridge.md"))
+    assert documented == CONFIG_JSONSCHEMA["properties"].keys()
 
 
 def layout() -> set[str]:

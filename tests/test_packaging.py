@@ -81,12 +81,15 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     """Bridge, taps, target, commands, licence; no tests, no caches. Types are ours to be read."""
     names = zipfile.ZipFile(wheel).namelist()
     info = f"singer_bridge-{__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"bridge", "tap_smoke", "tap_replay", "target_bridge", info}
-    folders = {"bridge": ROOT / "bridge", "tap_smoke": ROOT / "taps/tap_smoke", "tap_replay": ROOT / "taps/tap_replay"}
-    folders["target_bridge"] = ROOT / "targets/target_bridge"
+    taps = ("tap_smoke", "tap_replay", "tap_bridge")
+    assert {name.split("/")[0] for name in names} == {"bridge", *taps, "target_bridge", info}
+    folders = {"bridge": ROOT / "bridge", "target_bridge": ROOT / "targets/target_bridge"}
+    folders |= {name: ROOT / "taps" / name for name in taps}
+    reader = "bridge/decode/reader/"  # a package of its own
+    assert not [name for name in names if name.startswith(reader)]
     for name, folder in folders.items():
-        expected = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
-        assert expected <= set(names)
+        files = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
+        assert {file for file in files if not file.startswith(reader)} <= set(names)
     others = {name for name in names if not name.endswith(".py") and not name.startswith(info)}
     web = ROOT / "bridge/service/web"
     page = {
@@ -101,6 +104,8 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
         "target_bridge/target-bridge.yml",
         "tap_smoke/README.md",
         "tap_replay/README.md",
+        "tap_bridge/README.md",
+        "tap_bridge/tap-bridge.yml",
     }
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
 
@@ -202,7 +207,7 @@ def test_the_image_has_the_same_wheel(dockerfile: list[tuple[str, str]], wheel: 
     subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=120)
     (built,) = tmp_path.glob("*.whl")
     assert sorted(zipfile.ZipFile(built).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
-    assert _scripts(built) == {"singer-bridge", "tap-smoke", "tap-replay", "target-bridge"}
+    assert _scripts(built) == {"singer-bridge", "tap-smoke", "tap-replay", "tap-bridge", "target-bridge"}
 
 
 @pytest.mark.slow

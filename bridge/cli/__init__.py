@@ -44,6 +44,7 @@ _GROUPS = {
         "tables": "List tables, show their rows, print how to query them.",
         "views": "List views, show a row by its key.",
         "sql": "Ask tables, runs, commits and bookmarks in SQL.",
+        "dbt": "Write sources.yml, by which dbt reads the lake.",
         "state": "Show the bookmarks; set, edit, reset, import or export them.",
         "rejects": "Show records that could not be stored; load or delete them.",
     },
@@ -79,6 +80,11 @@ class _Verbs(click.Group):
         flags.prepare(command, name)
         return command
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave out the blank line above the text, so that the whole help fits a screen."""
+        with formatter.indentation():
+            formatter.write_text(str(self.help).removeprefix("\b").strip())
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Leave out the options: the last line names both, so that the whole help fits a screen."""
         self.format_commands(ctx, formatter)
@@ -104,11 +110,16 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0, or the code that the error's kind has."""
+def set_up_output() -> None:
+    """Let no text of a lake or a library disturb what this process prints."""
     logging.getLogger().addHandler(logging.NullHandler())  # libraries' logs are not ours: py4j's tell of a JVM's end
     if isinstance(sys.stdout, TextIOWrapper):  # as stderr does: a bookmark may hold half of a character
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0, or the code that the error's kind has."""
+    set_up_output()
     given = sys.argv[1:] if arguments is None else arguments
     events.use("json" if _asks_for_json(given) else "text")
     try:

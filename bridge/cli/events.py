@@ -25,6 +25,11 @@ def use(log_format: str) -> None:
     _chosen = log_format
 
 
+def chosen() -> str:
+    """The format."""
+    return _chosen
+
+
 def is_json() -> bool:
     """Whether stderr is for a program."""
     return _chosen == "json"

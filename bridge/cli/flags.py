@@ -78,7 +78,7 @@ def _wrapped(callback: Callable[..., Any], prefix: str) -> Callable[..., Any]:
                 return callback(*args, **kwargs)
         except BridgeError as error:
             if isinstance(error, SettingsError):
-                explain(error)
+                explain(error, variables())
             if meta.get("bridge.verbose") or kwargs.get("verbose"):
                 events.trace(error)
             raise
@@ -96,11 +96,15 @@ def _check_variables(command: click.Command, prefix: str) -> None:
             raise SettingsError("no flag has this variable", hint=hint, variable=name)
 
 
-def explain(error: SettingsError) -> None:
-    """Name, in the hint, the variables that set flags of the running command: its command line does not show them."""
+def variables() -> str:
+    """The variables that set flags of the running command: its command line does not show them."""
     ctx = click.get_current_context(silent=True)
     options = [option for option in ctx.command.params if _from_variable(ctx, option)] if ctx else []
-    names = ", ".join(filter(None, map(_variable, options)))
+    return ", ".join(filter(None, map(_variable, options)))
+
+
+def explain(error: SettingsError, names: str) -> None:
+    """Add the `variables` of the command to the hint."""
     if names and names not in error.hint:
         error.hint = f"{error.hint}{'; ' if error.hint else ''}set in the environment: {names}"
 

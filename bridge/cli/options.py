@@ -117,6 +117,12 @@ def json_option(text: str = "Print JSON.") -> Callable[[_F], _F]:
     return click.option("--json", "json_output", is_flag=True, help=text)
 
 
+def output_option(metavar: str, text: str) -> Callable[[_F], _F]:
+    """Add `--output`, a file to write instead of stdout."""
+    file = click.Path(dir_okay=False, path_type=Path)
+    return click.option("-o", "--output", type=file, metavar=metavar, help=text)
+
+
 NEEDS_YES = "Do not ask; without a terminal it is needed."
 
 

@@ -20,13 +20,14 @@ def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> N
     ours if we began with a fence and nobody had taken over from us after the listing.
     """
     storage = log.storage
+    own = pipeline_key(log.pipeline, "pending", "")
     live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
     stale = list(stale_pending(log, view, generation))
     all_older = fenced and storage.size(log.key(view.n + 1)) is None
     for pending, key in stale:
         if key in live and not all_older:
             continue
-        if not pending.upload or owned_by(storage, table_and_name(key)[0], log.pipeline):
+        if not pending.upload or key.startswith(own) or owned_by(storage, table_and_name(key)[0], log.pipeline):
             storage.abort(pending)
 
 

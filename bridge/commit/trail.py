@@ -58,6 +58,11 @@ class Trail:
                 self._places[before].append(key)
                 self._at[key] = [before]
 
+    def rewritten_by(self, file: File) -> int | None:
+        """The commit that wrote another file under the same key, as its next one."""
+        key, n = file
+        return min((later for later in self._written[key] if later > n), default=None)
+
     def places(self, file: File) -> list[str]:
         """Where a file has been, the latest place first."""
         return self._places[file][::-1]

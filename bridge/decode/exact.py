@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, json_text, lines_of, parsed
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
@@ -110,7 +111,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
 
 def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
     """Each line parsed, and the numbers of those that are not plain RECORD messages."""
-    with _no_collector():
+    with no_collector():
         try:
             messages = [orjson.loads(line) for line in raw]
         except orjson.JSONDecodeError:
@@ -119,7 +120,7 @@ def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Stop Python's search for cycles, which JSON does not have: it took a sixth of the whole time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -236,19 +237,36 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
             batch.rejects.append(Reject(number, rejected.reason, rejected.pointer, line))
     if not rows:
         return
-    order = pa.array(sorted(range(len(numbers)), key=numbers.__getitem__), pa.int64())
-    added = [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)]
-    batch.arrays = [pa.concat_arrays(pair).take(order) for pair in zip(batch.arrays, added, strict=True)]
-    if batch.extra is not None or any(row.extra is not None for row in rows):
-        first = pa.nulls(batch.rows, pa.string()) if batch.extra is None else batch.extra
-        second = pa.array([row.extra for row in rows], pa.string())
-        batch.extra = pa.concat_arrays([first, second]).take(order)
+    other = Batch(
+        [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)], len(rows), 0
+    )
+    if any(row.extra is not None for row in rows):
+        other.extra = pa.array([row.extra for row in rows], pa.string())
+    versions = [row.version for row in rows]
+    if layout.envelope:
+        other.version, other.extracted = _versions(versions), moments([row.extracted for row in rows])
+    _count_versions(other, versions)
+    interleave(batch, other, numbers)
+
+
+def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
+    """Add the rows of another batch, each in its place. `numbers`: the lines of the batch's rows, then of the other's.
+
+    Neither lines nor rejects are added.
+    """
+    order = pc.sort_indices(pa.array(numbers, pa.int64()))
+    batch.arrays = [pa.concat_arrays(pair).take(order) for pair in zip(batch.arrays, other.arrays, strict=True)]
+    if batch.extra is not None or other.extra is not None:
+        extras = [pa.nulls(each.rows, pa.string()) if each.extra is None else each.extra for each in (batch, other)]
+        batch.extra = pa.concat_arrays(extras).take(order)
     if batch.version is not None and batch.extracted is not None:
-        version, extracted = _versions([row.version for row in rows]), moments([row.extracted for row in rows])
-        batch.version = pa.concat_arrays([batch.version, version]).take(order)
-        batch.extracted = pa.concat_arrays([batch.extracted, extracted]).take(order)
-    batch.rows = len(numbers)
-    _count_versions(batch, [row.version for row in rows])
+        batch.version = pa.concat_arrays([batch.version, other.version]).take(order)
+        batch.extracted = pa.concat_arrays([batch.extracted, other.extracted]).take(order)
+    edges = [*(batch.versions or ()), *(other.versions or ())]
+    batch.versions = (min(edges), max(edges)) if edges else None
+    batch.unversioned += other.unversioned
+    batch.outside.update(other.outside)
+    batch.rows += other.rows
 
 
 def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:

@@ -43,10 +43,10 @@ class JsonFieldExtractor:
             decoder = self._decoder(frozenset(around))
             records = [decoder.decode(line).record for line in lines_of(text)]
             return {
-                source(field): _column([bytes(getattr(record, f"f{place}")) for record in records], field)
+                source(field): column_of([bytes(getattr(record, f"f{place}")) for record in records], field)
                 for place, field in zip(self._places, self.chosen, strict=True)
             }
-        except (msgspec.MsgspecError, ValueError, RecursionError, RecordRejected) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise NeedsExactPath from error
 
     def _decoder(self, around: frozenset[str]) -> msgspec.json.Decoder[Any]:
@@ -76,6 +76,14 @@ def _shape(type_: pa.DataType) -> Any:
     if pa.types.is_list(type_) and (inner := _shape(type_.value_field.type)) is not msgspec.Raw:
         return list[inner] | None  # type: ignore[valid-type]
     return msgspec.Raw
+
+
+def column_of(values: list[bytes], field: pa.Field) -> pa.Array:
+    """A column of values as they were written. Raises `NeedsExactPath` for one that only the exact path can judge."""
+    try:
+        return _column(values, field)
+    except (ValueError, RecursionError, RecordRejected) as error:
+        raise NeedsExactPath from error
 
 
 def _column(values: list[bytes], field: pa.Field) -> pa.Array:

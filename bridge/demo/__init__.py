@@ -6,6 +6,7 @@ database.py   a private PostgreSQL for the length of a block (guard.py stops it 
 flights.py    what is in it, and what changes between the runs
 project.py    the folder that a user would have: bridge.yaml, .env, catalog.json
 command.py    `singer-bridge ...` as a user types it: the demo uses the product only from outside
+kill.py       `--kill`: runs are killed at random moments
 lake.py       the files, and what DuckDB reads in them
 ```
 """

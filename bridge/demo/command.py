@@ -32,18 +32,31 @@ class Project:
         """Run a command and return its stdout; its stderr is shown."""
         return self._call(words, stdout=subprocess.PIPE)
 
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command in a process group of its own; nothing of its output is shown."""
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            _command(words), cwd=self.folder, env=_environ(), stdout=quiet, stderr=quiet, start_new_session=True
+        )
+
     def _call(self, words: tuple[str, ...], stdout: int | None = None) -> bytes:
         self.console.file.flush()  # the child writes to the same place
-        # The real environment overrides .env, so a variable of that name must not reach the child.
-        environ = {name: value for name, value in os.environ.items() if name != "FLIGHTS_DATABASE_URL"}
-        command = [sys.executable, "-m", "bridge", *words]
-        with subprocess.Popen(command, cwd=self.folder, env=environ, stdout=stdout) as child:
+        with subprocess.Popen(_command(words), cwd=self.folder, env=_environ(), stdout=stdout) as child:
             text = _output(child)
         if child.returncode:
             hint = f"its output is above; the demo's folder remains: {self.folder}"
             message = f"the demo stopped: `singer-bridge {' '.join(words)}` failed"
             raise BridgeError(message, hint=hint, exit_code=child.returncode)
         return text
+
+
+def _command(words: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "bridge", *words]
+
+
+def _environ() -> dict[str, str]:
+    """Ours, without the variable of .env: the real environment overrides it."""
+    return {name: value for name, value in os.environ.items() if name != "FLIGHTS_DATABASE_URL"}
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes:

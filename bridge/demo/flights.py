@@ -110,6 +110,12 @@ def count(server: Server) -> dict[str, int]:
         return {table: _number(connection, f"SELECT count(*) FROM {table}") for table in TABLES}
 
 
+def count_up_to(server: Server, bookmark: str) -> int:
+    """Flights that a tap with this bookmark has sent: those up to it."""
+    with _connect(server) as connection:
+        return _number(connection, "SELECT count(*) FROM flights WHERE updated_at <= %s::timestamptz", [bookmark])
+
+
 def change(server: Server) -> Change:
     """Insert and correct flights in one transaction, as an application would between two runs."""
     with _connect(server) as connection, connection.transaction():

@@ -27,20 +27,28 @@ pipelines:
       catalog: catalog.json   # what to extract, and how
     destination:
       bucket: {bucket}
-    commit: {{every: 5s}}   # so that there is something to see; the default is 5m
+    commit: {{every: {every}}}   # so that there is something to see; the default is 5m
+"""
+BY_KEY = """\
+    streams:
+      {schema}-flights: {{load_method: upsert}}   # the tap repeats the row at the bookmark: the key makes it one
 """
 
 
-def bridge_yaml(folder: Path, lake: Path) -> str:
-    """The pipeline as YAML; the bucket is relative to the file, so that both can be moved together."""
+def bridge_yaml(folder: Path, lake: Path, *, killed: bool = False) -> str:
+    """The pipeline as YAML; the bucket is relative to the file, so that both can be moved together.
+
+    `killed`: its runs are going to be.
+    """
     bucket = orjson.dumps(os.path.relpath(lake, folder)).decode()  # every JSON string is a YAML string
-    return BRIDGE_YAML.format(pipeline=PIPELINE, schema=SCHEMA, bucket=bucket)
+    text = BRIDGE_YAML.format(pipeline=PIPELINE, schema=SCHEMA, bucket=bucket, every="1s" if killed else "5s")
+    return text + BY_KEY.format(schema=SCHEMA) if killed else text
 
 
-def write_project(folder: Path, lake: Path, url: str) -> None:
-    """Write bridge.yaml and .env. Only its owner can read .env, as it holds the password."""
+def write_project(folder: Path, url: str, pipeline: str) -> None:
+    """Write bridge.yaml, the pipeline, and .env. Only its owner can read .env, as it holds the password."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bridge.yaml").write_text(bridge_yaml(folder, lake))
+    (folder / "bridge.yaml").write_text(pipeline)
     secret = folder / ".env"
     secret.unlink(missing_ok=True)
     secret.touch(mode=0o600)

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +25,7 @@ from rich.table import Table
 from bridge.demo import flights, lake
 from bridge.demo.command import Project
 from bridge.demo.database import Server, private_postgres
+from bridge.demo.kill import KILLS, kill_runs
 from bridge.demo.project import PIPELINE, bridge_yaml, choose_replication, write_project
 from bridge.errors import Interrupted, PipelineHeld, SettingsError
 from bridge.project.last_commit import forget
@@ -51,8 +53,10 @@ class Stage:
         self.console.print(f"[bold cyan]{next(self.numbers):>2}  {title}[/]\n    {line}\n")
 
 
-def run_demo(folder: Path, lake_folder: Path) -> int:
+def run_demo(folder: Path, lake_folder: Path, *, kill: bool = False) -> int:
     """Run the demo in `folder` into `lake_folder`, both emptied first; return 0 if all counts agree, otherwise 1.
+
+    `kill`: it kills its own first load at random moments.
 
     Raises `SettingsError` for a lake that holds anything else, and `PipelineHeld` if another demo runs in `folder`. No
     process outlives the demo.
@@ -69,7 +73,7 @@ def run_demo(folder: Path, lake_folder: Path) -> int:
         console.print(f"\n{INTRODUCTION}\n")
         stage.step("A database", "A private PostgreSQL with every flight that left New York City in 2013.")
         with private_postgres(folder / "postgres") as server:
-            agreed = _two_runs(stage, server)
+            agreed = _killed_runs(stage, server) if kill else _two_runs(stage, server)
     _farewell(stage, agreed=agreed)
     return 0 if agreed else 1
 
@@ -107,11 +111,27 @@ def _sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _two_runs(stage: Stage, server: Server) -> bool:
+def _killed_runs(stage: Stage, server: Server) -> bool:
+    _set_up(stage, _filled(stage, server), killed=True)
+    line = "A run, its tap and its Spark are killed (kill -9) at a random moment, and started again."
+    stage.step(f"{KILLS} kills", line)
+    agreed = kill_runs(stage.project, stage.lake, partial(flights.count_up_to, server))
+    stage.console.print()
+    agreed &= _first_run(stage, server, "The last run", "Nobody kills it: it goes on from the bookmark, and is done.")
+    agreed &= lake.distinct_flights(stage.lake) == flights.count(server)["flights"]
+    return _ask_the_lake(stage, server) and agreed
+
+
+def _filled(stage: Stage, server: Server) -> str:
+    """Fill the database; return its URL."""
     with stage.console.status("loading ..."):
         url = flights.create(server)
     _print(stage, _rows_table({"rows": flights.count(server)}))
-    _set_up(stage, url)
+    return url
+
+
+def _two_runs(stage: Stage, server: Server) -> bool:
+    _set_up(stage, _filled(stage, server))
     agreed = _first_run(stage, server)
     change = _life_goes_on(stage, server)
     agreed &= _second_run(stage, server, change)
@@ -119,18 +139,24 @@ def _two_runs(stage: Stage, server: Server) -> bool:
     return _ask_the_lake(stage, server) and agreed
 
 
-def _set_up(stage: Stage, url: str) -> None:
+def _set_up(stage: Stage, url: str, *, killed: bool = False) -> None:
     stage.step("A pipeline", f"One file says what goes where: {_near(stage.folder / 'bridge.yaml')}")
-    write_project(stage.folder, stage.lake, url)
-    _print(stage, _code(bridge_yaml(stage.folder, stage.lake), "yaml"))
+    pipeline = bridge_yaml(stage.folder, stage.lake, killed=killed)
+    write_project(stage.folder, url, pipeline)
+    _print(stage, _code(pipeline, "yaml"))
     stage.step("A tap", "tap-postgres, in a virtual environment of its own; it discovers the tables.")
     stage.project.run("install", PIPELINE)
     choose_replication(stage.project)
     _print(stage, "flights is extracted incrementally by updated_at, the other tables in full.")
 
 
-def _first_run(stage: Stage, server: Server) -> bool:
-    stage.step("The first run", "Everything is new: all rows of all tables.")
+def _first_run(
+    stage: Stage,
+    server: Server,
+    title: str = "The first run",
+    line: str = "Everything is new: all rows of all tables.",
+) -> bool:
+    stage.step(title, line)
     stage.project.run("run", PIPELINE)
     in_database, in_lake = flights.count(server), lake.counts(stage.lake)
     _print(stage, _rows_table({"in PostgreSQL": in_database, "in the lake": in_lake}))

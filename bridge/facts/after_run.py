@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 
+from bridge.errors import BridgeError
 from bridge.facts.facts import Fact, facts_by_clock, facts_of, record_of
-from bridge.facts.lineage import send
+from bridge.facts.lineage import Lineage
 from bridge.facts.metrics import write_textfile
 from bridge.facts.notifications import notifications
 from bridge.facts.receivers import DEADLINE, tell_all
@@ -15,8 +17,10 @@ from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 
 
-def after_run(storage: Storage, pipeline: Pipeline, run: str, deadline: float = DEADLINE) -> list[str]:
-    """Tell the receivers of a run that has ended; returns warnings, and never raises.
+def after_run(
+    storage: Storage, pipeline: Pipeline, run: str, lineage: Lineage | None = None, deadline: float = DEADLINE
+) -> list[str]:
+    """Tell the receivers of a run that has ended; returns warnings, and never raises. `lineage`: it has begun there.
 
     Everything is committed, and the lease is given back: whatever a receiver does, the run's outcome stays.
     """
@@ -29,13 +33,19 @@ def after_run(storage: Storage, pipeline: Pipeline, run: str, deadline: float = 
         facts = list(facts_of(storage, record)) if pipeline.notify else []
         calls: dict[str, Callable[[], bool]] = notifications(pipeline.notify, facts)
         if pipeline.openlineage:
-            lineage = pipeline.openlineage
-            calls["openlineage"] = partial(send, lineage.url, storage, record, lineage.namespace)
+            calls["openlineage"] = partial((lineage or Lineage(pipeline.openlineage)).end, storage, record)
         if folder := pipeline.metrics.textfile:
             calls["metrics.textfile"] = partial(write_textfile, folder, storage, pipeline.name, pipeline.stale_after)
         return tell_all(calls, deadline)
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
         return [f"nobody was told of this run: {type(error).__name__}"]
+
+
+def end_lineage(storage: Storage, pipeline: str, run: str, lineage: Lineage) -> None:
+    """Tell of an attempt's end that another one follows; of the last one `after_run` does. Never raises."""
+    with suppress(BridgeError):
+        if record := record_of(storage, pipeline, run):
+            tell_all({"openlineage": partial(lineage.end, storage, record)})
 
 
 def look_at_clock(storage: Storage, pipeline: Pipeline, deadline: float = DEADLINE) -> tuple[list[Fact], list[str]]:

@@ -1,4 +1,4 @@
-"""OpenLineage events of a run: what it read, which tables it wrote, and the commit at which they stand.
+"""OpenLineage events of a run: that it began; what it read, which tables it wrote, the commit at which they stand.
 
 https://openlineage.io/spec/2-0-2/OpenLineage.json. The version of a dataset is the commit's number, so that
 `bridge.Lake(uri, at=version)` reads exactly what the event tells of.
@@ -6,7 +6,9 @@ https://openlineage.io/spec/2-0-2/OpenLineage.json. The version of a dataset is 
 
 from __future__ import annotations
 
+import threading
 import uuid
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 from urllib.error import HTTPError
@@ -17,6 +19,7 @@ import orjson
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord
 from bridge.lake.schemas import read_schema
+from bridge.settings.receivers import OpenLineage
 from bridge.storage import Storage
 
 _PRODUCER = "https://pypi.org/project/singer-bridge"
@@ -26,21 +29,32 @@ _TIMEOUT = 8.0
 _ENDS = {"success": "COMPLETE", "failed": "FAIL"}
 
 
-def events(storage: Storage, record: RunRecord, namespace: str) -> list[dict[str, Any]]:
-    """The event of the run's start, and of its end. Raises `LakeError`."""
-    run: dict[str, Any] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{storage.uri}#{record.run_id}"))}
-    job = {"namespace": namespace, "name": record.pipeline}
-    start = _event("START", record.started, run, job)
-    ended = record.ended or datetime.now(timezone.utc).isoformat(timespec="seconds")
+def start_event(storage: Storage, pipeline: str, run_id: str, started: str, namespace: str) -> dict[str, Any]:
+    """The event of a run's start."""
+    return _event("START", started, {"runId": _uuid(storage, run_id)}, {"namespace": namespace, "name": pipeline})
+
+
+def end_event(storage: Storage, record: RunRecord, namespace: str) -> dict[str, Any]:
+    """The event of a run's end. Raises `LakeError`."""
+    run: dict[str, Any] = {"runId": _uuid(storage, record.run_id)}
+    ended = record.ended or _now()
     if record.error:
         message = {"message": record.error.message, "programmingLanguage": "PYTHON"}
-        run = run | {"facets": {"errorMessage": _facet("1-0-1/ErrorMessageRunFacet.json", message)}}
-    end = _event(_ENDS.get(record.status, "ABORT"), ended, run, job)
+        run["facets"] = {"errorMessage": _facet("1-0-1/ErrorMessageRunFacet.json", message)}
+    end = _event(_ENDS.get(record.status, "ABORT"), ended, run, {"namespace": namespace, "name": record.pipeline})
     streams = sorted(name for name, stream in record.streams.items() if stream.records)
     source = record.tap or "singer-tap"
     end["inputs"] = [{"namespace": source, "name": stream} for stream in streams]
     end["outputs"] = _outputs(storage, record, streams)
-    return [start, end]
+    return end
+
+
+def _uuid(storage: Storage, run_id: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{storage.uri}#{run_id}"))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _outputs(storage: Storage, record: RunRecord, streams: list[str]) -> list[dict[str, Any]]:
@@ -91,21 +105,48 @@ def _facet(schema: str, facts: dict[str, Any]) -> dict[str, Any]:
     return {"_producer": _PRODUCER, "_schemaURL": f"{_FACETS}/{schema}#/$defs/{name}", **facts}
 
 
-def send(url: str, storage: Storage, record: RunRecord, namespace: str) -> bool:
-    """Post both events, the start first; the end also if the start is refused.
+class Lineage:
+    """Sends the events of one run: `begin`, while it works; then `end`."""
 
-    Raises `OSError` for a server that does not take one.
-    """
-    refusals = list[OSError]()
-    for event in events(storage, record, namespace):
-        request = Request(url, orjson.dumps(event), {"Content-Type": "application/json"})  # noqa: S310 - checked: http
+    def __init__(self, settings: OpenLineage) -> None:
+        self._settings = settings
+        self._beginning: threading.Thread | None = None
+        self._has_begun = False
+
+    def begin(self, storage: Storage, pipeline: str, run_id: str) -> None:
+        """Send the start in a thread: nobody waits for the receiver, and `end` sends the start again if it failed."""
+        event = start_event(storage, pipeline, run_id, _now(), self._settings.namespace)
+
+        def send() -> None:
+            with suppress(OSError):
+                self._post(event)
+                self._has_begun = True
+
+        self._beginning = threading.Thread(target=send, name="openlineage", daemon=True)
+        self._beginning.start()
+
+    def end(self, storage: Storage, record: RunRecord) -> bool:
+        """Send the end, also if the start is refused. Raises `OSError` if the receiver does not take one of them."""
+        if self._beginning:
+            self._beginning.join()
+        namespace, refusals = self._settings.namespace, list[OSError]()
+        events = (
+            [] if self._has_begun else [start_event(storage, record.pipeline, record.run_id, record.started, namespace)]
+        )
+        for event in [*events, end_event(storage, record, namespace)]:
+            try:
+                self._post(event)
+            except OSError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+        return True
+
+    def _post(self, event: dict[str, Any]) -> None:
+        request = Request(self._settings.url, orjson.dumps(event), {"Content-Type": "application/json"})  # noqa: S310 - checked: http
         try:
             with urlopen(request, timeout=_TIMEOUT):  # noqa: S310
                 pass
-        except OSError as error:
-            refusals.append(error)
-            if isinstance(error, HTTPError):
-                error.close()
-    if refusals:
-        raise refusals[0]
-    return True
+        except HTTPError as error:
+            error.close()
+            raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import ValidationError, structs
 
-from bridge.errors import CorruptLake, LakeError
+from bridge.errors import CommitExpired, CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key, removed_key, trash_of
 from bridge.lake.pipeline_state import PipelineState
@@ -247,7 +247,7 @@ class Log:
         first = self.beginning().first
         if n < first:
             hint = "records are kept for `retention.commits`, and as long as something needs them"
-            raise LakeError("this commit is not in the log any more", hint=hint, commit=asked, first=first)
+            raise CommitExpired("this commit is not in the log any more", hint=hint, commit=asked, first=first)
         hint = "restore it from a backup of the bucket; without it the state cannot be known"
         raise CorruptLake("a commit record is missing", hint=hint, file=self.key(n))
 

@@ -16,7 +16,7 @@ from collections.abc import Collection
 _UNSAFE = re.compile(r'[/\\%=:?#*"<>|~\x00-\x1f\x7f\ud800-\udfff]|^[._]|[. ]$')
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
-_PART = re.compile(r"part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet")
+_PART = re.compile(r"(?:part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet|spool-([0-9]{10})-[0-9a-f]{32})")
 REMOVED = ".removed"
 """What the name of a file in the trash ends with."""
 PENDING = ".pending"
@@ -68,6 +68,11 @@ def file_name(generation: int, seq: int, beside: str = "") -> str:
     return f"{folders}part-{generation:010d}-{seq:06d}-{uuid.uuid4().hex}.parquet"
 
 
+def spool_name(generation: int) -> str:
+    """A name that no file of the spool ever had, for one that lies in the bucket among the pending files."""
+    return f"spool-{generation:010d}-{uuid.uuid4().hex}"
+
+
 def last_name(key: str) -> str:
     """A file's own name in its key, visible or pending, without folders."""
     return key.rpartition("/")[2].removesuffix(PENDING)
@@ -76,7 +81,7 @@ def last_name(key: str) -> str:
 def generation_of(key: str) -> int | None:
     """The generation of the run that wrote a file, visible or pending; None for a file that no run of ours wrote."""
     part = _PART.fullmatch(last_name(key))
-    return int(part[1]) if part else None
+    return int(part[1] or part[2]) if part else None
 
 
 def table_and_name(key: str) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from bridge.errors import LakeError
-from bridge.facts.after_run import after_run
-from bridge.launch.system_tables import update_system_tables
+from bridge.facts.after_run import after_run, end_lineage
+from bridge.facts.lineage import Lineage
 from bridge.load.plan import Request
 from bridge.load.result import Result
 from bridge.load.retry import Attempts
@@ -41,20 +41,30 @@ def launch(
     """
 
     last: Run | None = None
+    lineage: Lineage | None = None
 
     def attempt(run: Run) -> Result:
-        nonlocal last
-        last = run
+        nonlocal last, lineage
+        last, lineage = run, Lineage(pipeline.openlineage) if pipeline.openlineage else None
+        if lineage:
+            run.begun = lineage.begin
         with _TURN:
             result = execute(run)
             # Where the bucket is the reason of a failure, nobody waits for it once more.
             if pipeline.system_tables and run.storage and not isinstance(result.error, LakeError):
+                from bridge.launch.system_tables import update_system_tables  # it imports pandas
+
                 result.warnings += update_system_tables(run.storage, pipeline.name, pipeline.system_tables)
         return result
 
-    result = Attempts(stop, attempt, waiting).run(pipeline, request, home)
+    def wait(pipeline: Pipeline, result: Result, pause: timedelta) -> None:
+        waiting(pipeline, result, pause)  # first: a receiver may take its time
+        if last and last.storage and lineage and not isinstance(result.error, LakeError):
+            end_lineage(last.storage, pipeline.name, result.run_id, lineage)
+
+    result = Attempts(stop, attempt, wait).run(pipeline, request, home)
     loaded()
     # Where the bucket is the reason of a failure, there is no record to tell of.
     if last and last.storage and not isinstance(result.error, LakeError):
-        result.warnings += after_run(last.storage, pipeline, result.run_id)
+        result.warnings += after_run(last.storage, pipeline, result.run_id, lineage)
     return result

@@ -28,10 +28,12 @@ from bridge.settings.redact import redactor
 from bridge.spark.log import tail
 from bridge.spark.query import Engine, Finished
 from bridge.spark.warm import ahead
+from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool
 from bridge.tap.pipe import READ_BYTES
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
+from bridge.write.shared_spool import PackedBatch, delete_files, pack, upload
 
 Result = TypeVar("Result")
 
@@ -52,7 +54,9 @@ class Loader:
         self.spool = Spool(plan.scratch.spool)
         uri, run, generation = plan.committer.storage.uri, plan.committer.run, plan.committer.generation
         layouts, folder = plan.tables.layouts, str(plan.scratch.spool)
-        self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder)
+        in_bucket = plan.pipeline.spool_in_bucket
+        self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder, in_bucket=in_bucket)
+        self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
         self._engine = self._new_engine()
         self._views = self._new_views()
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None)
@@ -101,9 +105,26 @@ class Loader:
         """Hand a sealed batch to Spark; with a barrier, a commit follows once all before it is stored."""
         if sealed.batch:
             self._engine.start()
-            self._engine.expect(sealed.batch)
-            self.spool.release(sealed.batch)
+            if not self._context.in_bucket:
+                self._release(sealed.batch)
+            else:
+                packed = pack(self._context, sealed.batch)
+                sealed = replace(sealed, batch=packed.batch)
+                self._to_bucket.submit(self._upload, packed)
         self._waiting.append(sealed)
+
+    def _release(self, batch: SealedBatch) -> None:
+        self._engine.expect(batch)
+        self.spool.release(batch)
+
+    def _upload(self, packed: PackedBatch) -> None:
+        """Bring a batch into the bucket, where executors find it; in a thread, one batch after the other."""
+        try:
+            self._engine.check()
+            upload(self._context, self._committer.storage, packed)
+            self._release(packed.batch)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
+            self._engine.fail(error)
 
     def columns_of(self, question: SchemaNeedsSpark) -> TableSchema:
         """Wait for Spark; ask it which columns a stream's SQL results in, and let it run that SQL on the rows."""
@@ -254,7 +275,7 @@ class Loader:
             files.follow(self._committer.view, record)
 
     def _let_go(self, sealed: Sealed) -> None:
-        """Finish with a batch: report its committed STATE, and delete its lines from the spool."""
+        """Finish with a batch: report its committed STATE, and delete its lines from spool and bucket."""
         self._waiting.popleft()
         if sealed.barrier:
             if sealed.barrier.from_tap:
@@ -263,6 +284,9 @@ class Loader:
                 self.counts[stream].filtered = lines
         if sealed.batch:
             self.spool.retire(sealed.batch)
+            if self._context.in_bucket:
+                names = sorted({segment.file for segment in sealed.batch.segments})
+                self._to_bucket.submit(delete_files, self._context, names)
 
     def _count(self, record: CommitRecord) -> None:
         self.commits += 1
@@ -344,6 +368,7 @@ class Loader:
         if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
             self._preparing.join(_ABANDONED_AFTER)
+        self._to_bucket.shutdown(wait=self._is_done, cancel_futures=not self._is_done)
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
         warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]

@@ -91,6 +91,8 @@ class Result:
     skipped: list[str] = field(default_factory=list)
     """Streams that `resume` left out."""
     commits: int = 0
+    commit: int | None = None
+    """The last commit of the log when it ended; None if it did not come so far as to read that."""
     streams: dict[str, Counts] = field(default_factory=dict)
     """By name, the streams of which anything came."""
     state: Any = None
@@ -120,6 +122,7 @@ class Result:
             "status": self.status,
             "skipped": self.skipped,
             "commits": self.commits,
+            "commit": self.commit,
             "streams": {name: counts.to_json() for name, counts in self.streams.items()},
             "state": self.state,
             "state_before": self.state_before,

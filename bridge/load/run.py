@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from datetime import timedelta
 from functools import partial
@@ -63,7 +63,8 @@ from bridge.tap.stdin import Piped
 class Run:
     """One run. Another thread may read `stage` and `result` while `execute` works.
 
-    `echo` gets a copy of the tap's stderr, beside its log. `took_state`: `request.state` was committed.
+    `echo` gets a copy of the tap's stderr, beside its log. `begun` is called when the run has its record in the bucket.
+    `took_state`: `request.state` was committed.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Run:
         self._piped = piped
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: Log | None = None
+        self.begun: Callable[[Storage, str, str], None] = lambda *_: None
         self.took_state = False
         self._stop = stop or Stop()
         self.context = RunContext(self._stop, piped)
@@ -109,6 +111,7 @@ class Run:
             storage = self.open_bucket()
             self._trace = RunTrace(storage, self.pipeline, self.result, self.request.to_record())
             self.storage = storage
+            self.begun(storage, self.pipeline.name, self.result.run_id)
             self._run(storage)
             self.result.status = "success"
         except BridgeError as error:
@@ -149,8 +152,8 @@ class Run:
 
     def fail(self, error: BridgeError) -> None:
         """Make an error the outcome, with secrets masked."""
+        error = self.result.error = self._stop.cause(error)
         error.message, error.hint = self._masked(error.message), self._masked(error.hint)
-        self.result.error = error
         kinds = {Interrupted: "interrupted", PipelineHeld: "held"}
         self.result.status = next((status for kind, status in kinds.items() if isinstance(error, kind)), "failed")
 
@@ -223,7 +226,7 @@ class Run:
         assert trace
         result.warnings += committer.notes
         noted = len(committer.notes)
-        result.state = result.state_before = before.state
+        result.state, result.state_before, result.commit = before.state, before.state, before.n
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
@@ -247,7 +250,7 @@ class Run:
             result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
             self._commits.note(storage, committer.view.n)
             result.warnings += committer.notes[noted:]
-            result.state = committer.view.state
+            result.state, result.commit = committer.view.state, committer.view.n
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
                 if not isinstance(result.error, CommitLost):  # else it is another run that knows better

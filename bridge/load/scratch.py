@@ -25,13 +25,13 @@ _SHOWN = 1 << 20
 
 def check_paths(home: Path, pipeline: Pipeline) -> None:
     """Raise `SettingsError` if the project, the spool or the lake is in a folder that Spark cannot open."""
-    for path in (home, pipeline.spool.dir, pipeline.destination.bucket):
+    for path in (home, pipeline.spool.folder, pipeline.destination.bucket):
         try:
             str(path).encode()
         except UnicodeEncodeError:
             hint = "rename the folder, or move the project: Spark cannot open files in it"
             raise SettingsError("a folder's name is not UTF-8", hint=hint, folder=path) from None
-    spool = str(pipeline.spool.dir or home)
+    spool = str(pipeline.spool.folder or home)
     if ":" in spool and _PATTERN.search(spool):  # Hadoop takes each part of a pattern for a URI
         hint = "set spool.dir to another folder, or rename this one: Spark cannot open it"
         raise SettingsError(
@@ -47,9 +47,9 @@ class Scratch:
         bucket = f"{store.endpoint_url if store and store.endpoint_url else ''}{pipeline.destination.bucket}"
         key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
-        # The spool holds rows in plain text. On a cluster, executors may run as another user, who must read them.
-        self._mode = 0o700 if is_local(pipeline.spark.master) else 0o777
-        self._siblings = ((pipeline.spool.dir or home / "spool") / key, home / "checkpoint" / key)
+        # The spool holds rows in plain text. Executors of a cluster that share it may run as another user.
+        self._mode = 0o700 if is_local(pipeline.spark.master) or pipeline.spool_in_bucket else 0o777
+        self._siblings = ((pipeline.spool.folder or home / "spool") / key, home / "checkpoint" / key)
         self.spool, self.spark = (sibling / run / "data" for sibling in self._siblings)
         self.tap_log, self.spark_log = self.spool.parent / "tap.log", self.spool.parent / "spark.log"
         self._shown = 0

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any
 
-from bridge.errors import BridgeError, Interrupted, TimedOut
+from bridge.errors import BridgeError, EngineError, Interrupted, TapError, TimedOut
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
@@ -71,6 +71,11 @@ class Stop:
             _end_process(128 + number, _AT_ONCE)
         self._signal, self._alive = number, time.monotonic()
 
+    @property
+    def received(self) -> int:
+        """The first signal that came; 0 before it."""
+        return self._signal
+
     def tick(self) -> None:
         """Raise `Interrupted` after a signal, `TimedOut` after the limit."""
         self._alive = time.monotonic()
@@ -84,6 +89,10 @@ class Stop:
             hint = "what was committed stays, run again to go on from there; or raise --timeout"
             return TimedOut("the run took longer than its time-out", hint=hint, timeout=self._limit)
         return None
+
+    def cause(self, error: BridgeError) -> BridgeError:
+        """The error to report: a signal to all of a service's processes also ends the tap and Spark's JVM."""
+        return Interrupted(self._signal) if self._signal and isinstance(error, (TapError, EngineError)) else error
 
     @contextmanager
     def within(self, limit: timedelta | None, give_up: Callable[[BridgeError], None] | None = None) -> Iterator[None]:

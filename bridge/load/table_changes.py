@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +28,7 @@ from bridge.write.merge.plan import Merged, Merger
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.report import RowChanges, SpillFile
 from bridge.write.rewrite import Rewriting
-from bridge.write.spill import spill_folder
+from bridge.write.shared_spool import delete_files
 from bridge.write.task import write_empty
 
 
@@ -104,9 +103,7 @@ class TableChangeBuilder:
 
     def forget(self, built: BuiltChange) -> None:
         """Delete from the spool what was noted of rows."""
-        with suppress(OSError):
-            for one in filter(lambda one: one.name, built.rows):
-                (spill_folder(self._context) / one.name).unlink(missing_ok=True)
+        delete_files(self._context, [one.name for one in built.rows if one.name])
 
     def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
         """A commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""

@@ -32,6 +32,7 @@ from bridge.storage.parallel import parallel_map
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.layout import TableLayout
+from bridge.write.partition import NULL
 from bridge.write.writer import Writer
 
 _SMALL = 0.75
@@ -118,25 +119,46 @@ def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int
         for share in _shares(alike[kind], table, file_size):
             size = sum(table.files[name].size for name in share)
             rows = sum(table.files[name].rows for name in share)
-            if -(-size // file_size) < len(share):
+            if -(-size // file_size) + _values(table, folder) - 1 < len(share):
                 yield Piece(stream, folder, tuple(share), size, rows, version, deleted, stale)
+
+
+def _values(table: TableState, folder: str) -> int:
+    """How many values the rows of a folder may have that do not share a file."""
+    return 2 ** folder.count(f"={NULL}") if table.format == "iceberg" else 1
 
 
 def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
     """Divide files into shares, one for each thread: a few new files each, or one share a core if files are tiny."""
-    count = -(-sum(table.files[name].size for name in names) // file_size)
-    limit = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE) * file_size
+    sizes = [table.files[name].size for name in names]
+    total = sum(sizes)
+    count = -(-total // file_size)
+    each = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE)
+    threads = -(-count // each)
+    if threads * -(-(total / threads + max(sizes)) // file_size) <= count:  # as few files as otherwise
+        return _even(names, sizes, threads)
+    limit = each * file_size
     shares: list[list[str]] = [[]]
-    size = 0
-    for name in names:
-        if size and size + table.files[name].size > limit:
+    filled = 0
+    for name, size in zip(names, sizes, strict=True):
+        if filled and filled + size > limit:
             shares.append([])
-            size = 0
+            filled = 0
         shares[-1].append(name)
-        size += table.files[name].size
+        filled += size
     if len(shares) > 1 and len(shares[-1]) == 1:
         last = shares.pop()
         shares[-1] += last
+    return shares
+
+
+def _even(names: Sequence[str], sizes: Sequence[int], count: int) -> list[list[str]]:
+    """Divide files into shares of about the same size, so that no thread works while another has nothing to do."""
+    shares: list[list[str]] = [[] for _ in range(count)]
+    before, total = 0, sum(sizes)
+    for name, size in zip(names, sizes, strict=True):
+        shares[before * count // total].append(name)
+        before += size
     return shares
 
 

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
+from bridge.commit.state_file import read_state_file
 from bridge.commit.trail import Trail
-from bridge.errors import BridgeError, LakeError
+from bridge.errors import BridgeError, CommitExpired
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import REMOVED, pipeline_key
 from bridge.lake.records import CommitRecord, TableState
@@ -26,6 +27,8 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def __init__(self, log: Log, n: int, table: TableState) -> None:
         self._log, self._n, self._table = log, n, table
         self._trail: Trail | None = None
+        self._last = n
+        """The last commit that the trail follows."""
         self.failed: BridgeError | None = None
         """Why a file could not be opened: engines that read through Arrow keep only the text of an error."""
 
@@ -45,7 +48,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return [fs.FileInfo(path, fs.FileType.File, size=self._table.files[path].size) for path in paths]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file by its name in the log. Raises `LakeError` if its bytes are nowhere any more."""
+        """Open a file by its name in the log. Raises `CommitExpired` if its bytes are nowhere any more."""
         try:
             return self._open(path)
         except BridgeError as error:
@@ -57,13 +60,14 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def _open(self, name: str) -> pa.NativeFile:
         for _ in range(_TRIES):
             for key in self._places(name):
-                if (file := self._of_size(key, self._table.files[name].size)) is not None:
+                file = self._of_size(key, self._table.files[name].size)
+                if file is not None and not self._is_rewritten(name, key):
                     return file
         file = f"{self._log.storage.uri}/{self._table.folder}/{name}"
         if by := self._taken_back_by():
-            raise LakeError("this commit was taken back", hint="its files were lost", commit=self._n, by=by)
+            raise CommitExpired("this commit was taken back", hint="its files were lost", commit=self._n, by=by)
         hint = "`retention.trash` says for how long removed files are kept; `singer-bridge verify` looks for damage"
-        raise LakeError("a file of this commit is gone", hint=hint, file=file, commit=self._n)
+        raise CommitExpired("a file of this commit is gone", hint=hint, file=file, commit=self._n)
 
     def _taken_back_by(self) -> int | None:
         """The commit that took this one back, as its files were lost before they were visible."""
@@ -77,7 +81,7 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def _places(self, name: str) -> Iterator[str]:
         """Where a file of the commit may be, as later commits moved it: the latest place first.
 
-        In the folder there may be another file of that name, even of that size.
+        In the folder there may be another file of that name, even of that size: `_is_rewritten`.
         """
         key = f"{self._table.folder}/{name}"
         if self._table.has_own_log:  # its files stay where they are
@@ -87,9 +91,24 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
             self._trail = Trail(Snapshot(self._n, tables={"": self._table}))
             for record in reversed(list(self._later())):
                 self._trail.follow(self._log.pipeline, record)
+                self._last = record.n
         for place in self._trail.places((key, self._n)):
             yield from _variants(self._log.pipeline, self._table.folder, place)
         self._trail = None  # it may have moved since
+
+    def _is_rewritten(self, name: str, key: str) -> bool:
+        """Whether what was opened at a file's first place may be what a later commit wrote there under its name.
+
+        Before that is visible, the old bytes are in the trash; from there they are deleted only once it is published.
+        """
+        place = f"{self._table.folder}/{name}"
+        by = self._trail.rewritten_by((place, self._n)) if self._trail and key == place else None
+        if by is None or self._trail is None:
+            return False
+        storage, places = self._log.storage, self._trail.places((place, self._n))
+        if any(storage.size(other) is not None for other in places if other != place):
+            return True
+        return by < self._last or read_state_file(storage, self._log.pipeline).published()[0] >= by
 
     def _of_size(self, key: str, size: int) -> pa.NativeFile | None:
         """The open file, None if there is none with so many bytes: one of another size was written again."""

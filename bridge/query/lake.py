@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from bridge.errors import SettingsError, did_you_mean
+from bridge.errors import SettingsError
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.presence import pipelines_in
 from bridge.lake.runs import RunRecord
 from bridge.query.engine import answer
 from bridge.query.follow import LatestCommit
+from bridge.query.pipelines import log_of
 from bridge.query.snapshot import TablesAt
 from bridge.query.system import runs
 from bridge.query.view import View
@@ -109,9 +110,4 @@ class Lake:
         return self._at
 
     def _log(self, pipeline: str) -> Log:
-        if pipeline not in (names := self.pipelines):
-            hint = did_you_mean(pipeline, names) or f"there are: {', '.join(names) or 'none'}"
-            raise SettingsError(
-                "no such pipeline in this bucket", hint=hint, pipeline=pipeline, bucket=self._storage.uri
-            )
-        return Log(self._storage, pipeline)
+        return log_of(self._storage, pipeline)

@@ -57,14 +57,17 @@ class TablesAt:
             names[folder_name(folder, names)] = stream
         return names
 
+    def table(self, stream: str) -> TableState:
+        """A table by its stream, or a view by its name. Raises `SettingsError` if there is no such one."""
+        tables = self.view.tables
+        if stream not in tables:
+            hint = did_you_mean(stream, tables) or f"there are: {', '.join(sorted(tables)) or 'none'}"
+            raise SettingsError("no such table", hint=hint, pipeline=self.log.pipeline, stream=stream)
+        return tables[stream]
+
     def dataset(self, stream: str) -> ds.Dataset:
         """The rows of a table, with the columns that it has now; a column that older files lack is null."""
-        table = self.view.tables.get(stream)
-        if table is None:
-            hint = (
-                did_you_mean(stream, self.view.tables) or f"there are: {', '.join(sorted(self.view.tables)) or 'none'}"
-            )
-            raise SettingsError("no such table", hint=hint, pipeline=self.log.pipeline, stream=stream)
+        table = self.table(stream)
         schema = self.columns(table)
         if not table.files:
             return ds.dataset(pa.table([pa.array([], one.type) for one in schema], schema=schema))

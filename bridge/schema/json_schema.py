@@ -108,6 +108,18 @@ def is_json(field: pa.Field) -> bool:
     return (field.metadata or {}).get(b"kind") in (b"json", b"null", LEFT_OUT)
 
 
+def has_json(field: pa.Field) -> bool:
+    """Whether a field holds JSON text, itself or inside, that is not always null."""
+    return any(map(has_json, children(field.type))) or (is_json(field) and not is_null_only(field))
+
+
+def children(type_: pa.DataType) -> list[pa.Field]:
+    """The fields of an object, the item of a list; none of a scalar."""
+    if pa.types.is_struct(type_):
+        return list(type_)
+    return [type_.value_field] if pa.types.is_list(type_) else []
+
+
 def is_left_out(field: pa.Field) -> bool:
     """Whether a field may hold anything and is not kept; its type is only the probable one."""
     return (field.metadata or {}).get(b"kind") == LEFT_OUT

@@ -1,18 +1,18 @@
-"""What a service and its runner processes say to each other, over the runner's stdin and stdout.
+"""What runner processes and their owner say to each other. The owner: a service, or a command that has several runs.
 
-To the runner: at most one `Ahead`, then one `Assignment`, pickled. The service holds that pipe open as long as it
-lives. From the runner: one JSON object a line, `Report`.
+To the runner, over its stdin: any number of `Ahead` and `Work`, pickled, one after another. The owner holds that pipe
+open as long as it lives. From the runner, over a pipe of its own: one JSON object a line, `Report`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from msgspec import Struct
 
-from bridge.load.plan import Request
 from bridge.settings.options import Pipeline
 
 
@@ -36,29 +36,27 @@ class Ahead:
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The run to do, with its retries."""
+class Work(Protocol):
+    """A run with its retries."""
 
-    pipeline: Pipeline
-    request: Request
-    home: Path
+    def do(self, report: Callable[[Report], None], stdout: int) -> int:
+        """Do it in this process, the runner's; return the exit code. `stdout`: the owner's, while 1 is its stderr."""
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
     """News of a runner. What is absent is as before."""
 
     ready: bool = False
-    """Spark is up, and it waits for its run."""
+    """Spark is up, and it waits for a run: also after one that did not need Spark."""
     problem: str = ""
     """Why there is no session ahead; its run starts Spark itself."""
     run_id: str = ""
     """The attempt that is under way."""
     stage: str = ""
     records: int = 0
-    result: dict[str, Any] | None = None
-    """An attempt has ended: the object that `run --json` prints."""
+    result: str = ""
+    """An attempt has ended: the JSON that `run --json` prints, of the service's runs without any STATE."""
     loaded: bool = False
     """There comes no other attempt: it only waits for receivers of its news."""
     exit_code: int | None = None
-    """With the last result."""
+    """The work is done."""

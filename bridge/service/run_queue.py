@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import json
+
 from bridge.errors import BridgeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.lease import require_free
 from bridge.lake.runs import new_run_id
 from bridge.load.plan import Request
-from bridge.service.assignment import Assignment, Report, SparkSettings
+from bridge.service.assigned import Assignment
+from bridge.service.assignment import Report, SparkSettings
 from bridge.service.current_settings import CurrentSettings
 from bridge.service.log import ServiceLog
 from bridge.service.past_runs import served_until
@@ -223,7 +226,10 @@ class RunQueue:
     def _run_in(self, runner: Runner, job: _Job, assignment: Assignment) -> int:
         with self._lock:
             job.runner = runner
-        return runner.run(assignment, lambda report: self._take(job, report))
+        code = runner.run(assignment, lambda report: self._take(job, report))
+        runner.close()
+        runner.wait()
+        return code
 
     def _take(self, job: _Job, report: Report) -> None:
         with self._lock:
@@ -231,7 +237,7 @@ class RunQueue:
                 job.run_id = report.run_id
                 if report.run_id not in job.attempts:
                     job.attempts.append(report.run_id)
-            job.result = report.result or job.result
+            job.result = json.decode(report.result) if report.result else job.result
             job.is_loaded = job.is_loaded or report.loaded
             if report.stage:
                 job.stage, job.records, job.reported = report.stage, report.records, True

@@ -1,55 +1,57 @@
-"""One run in a process of its own: `python -m bridge.service.runner`, started by the service, perhaps ahead of its run.
+"""Runs in a process of their own: `python -m bridge.service.runner`, started by its owner, perhaps ahead of a run.
 
-It ends with its run. If the service dies, it is killed at once, by its own hand: tap and JVM end as they do whenever a
-run is killed, and the next run repairs.
+It ends when its owner closes its stdin. If the owner dies during a run, it is killed at once, by its own hand: tap and
+JVM end as they do whenever a run is killed, and the next run repairs.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO
 
 from msgspec import to_builtins
 
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
-from bridge.launch.launch import launch
-from bridge.load.result import Result
-from bridge.load.run import Run
-from bridge.load.stop import Stop
-from bridge.service.assignment import Ahead, Assignment, Report
+from bridge.service.assignment import Ahead, Report
 from bridge.spark.warm import ahead
 
-_EVERY = 0.5
-"""Seconds between two reports of a run's progress."""
-_LARGE = ("state", "state_before")
-"""What the run record has, and no report."""
 
-
-def main() -> int:
-    """Do what comes on stdin; the exit code is the run's. Without a run it ends with 0."""
-    reports = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever a library prints is not a report
+def main(descriptor: int) -> None:
+    """Do what comes on stdin, one after another; reports go to the descriptor."""
+    pipe = os.fdopen(descriptor, "wb", buffering=0)
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is no result
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # until there is a run to stop
+    lifeline = _Lifeline()
+
+    def report(news: Report) -> None:
+        with suppress(OSError):  # the owner is dead, and so will we be
+            pipe.write(dumps(to_builtins(news)) + b"\n")
+
     try:
         while True:
-            order = pickle.load(sys.stdin.buffer)  # noqa: S301 - the service's own
+            order = pickle.load(sys.stdin.buffer)  # noqa: S301 - the owner's own
             if isinstance(order, Ahead):
-                _prepare(order, reports)
-            else:
-                return _Runner(order, reports).run()
+                _prepare(order, report)
+                continue
+            with lifeline:
+                code = order.do(report, stdout)
+            report(Report(exit_code=code, ready=ahead.tidy()))
     except EOFError:
-        return 0
+        pass
     finally:
         ahead.tidy()
+        ahead.end()
 
 
-def _prepare(order: Ahead, reports: BinaryIO) -> None:
+def _prepare(order: Ahead, report: Callable[[Report], None]) -> None:
     problem = ""
     try:
         ahead.prepare(order.spark.master, order.spark.conf, order.folder)
@@ -57,69 +59,38 @@ def _prepare(order: Ahead, reports: BinaryIO) -> None:
         problem = f"{error.message}; {error.hint}"
     except OSError as error:
         problem = str(error)
-    _write(reports, Report(ready=not problem, problem=problem))
+    report(Report(ready=not problem, problem=problem))
 
 
-def _write(reports: BinaryIO, report: Report) -> None:
-    with suppress(OSError):  # the service is dead, and so will we be
-        reports.write(dumps(to_builtins(report)) + b"\n")
+class _Lifeline:
+    """Kills this process when its owner dies within the block."""
+
+    def __init__(self) -> None:
+        self._is_needed = False
+        threading.Thread(target=self._hold, name="lifeline", daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._is_needed = True
+        if _is_cut(timeout=0):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def __exit__(self, *error: object) -> None:
+        self._is_needed = False
+
+    def _hold(self) -> None:
+        if _is_cut(timeout=None) and self._is_needed:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Runner:
-    """One run with its retries."""
-
-    def __init__(self, assignment: Assignment, reports: BinaryIO) -> None:
-        self._assignment, self._reports = assignment, reports
-
-    def run(self) -> int:
-        threading.Thread(target=_die_with_the_service, daemon=True).start()
-        given = self._assignment
-        with Stop() as stop:
-            result = launch(
-                given.pipeline,
-                given.request,
-                given.home,
-                stop=stop,
-                execute=self._execute,
-                loaded=lambda: _write(self._reports, Report(loaded=True)),
-            )
-        code = result.error.exit_code if result.error else 0
-        _write(self._reports, Report(exit_code=code))
-        return code
-
-    def _execute(self, run: Run) -> Result:
-        ended = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(run, ended), daemon=True)
-        watcher.start()
-        try:
-            result = run.execute()
-        finally:
-            ended.set()
-            watcher.join()
-        facts = {key: value for key, value in result.to_json().items() if key not in _LARGE}
-        _write(self._reports, Report(run_id=result.run_id, result=facts))
-        return result
-
-    def _watch(self, run: Run, ended: threading.Event) -> None:
-        """Report the run's stage and how many records the tap has sent, whenever one of them has changed."""
-        last = None
-        while True:
-            streams = list(run.result.streams.values())
-            report = Report(run_id=run.result.run_id, stage=run.stage, records=sum(one.records for one in streams))
-            if report != last:
-                _write(self._reports, report)
-                last = report
-            if ended.wait(_EVERY):
-                return
-
-
-def _die_with_the_service() -> None:
-    while os.read(0, 1):  # not by `sys.stdin`: its lock would be held when this process ends
-        pass
-    os.kill(os.getpid(), signal.SIGKILL)
+def _is_cut(timeout: float | None) -> bool:
+    """Whether nobody holds the other end of stdin; waits for that."""
+    poll = select.poll()
+    poll.register(0, 0)  # only for the end: what comes is read elsewhere
+    return bool(poll.poll(timeout))
 
 
 if __name__ == "__main__":
-    ending = main()
+    main(int(sys.argv[2]))
+    sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(ending)  # all is closed: to take every module apart would be a fifth of a small run
+    os._exit(0)  # all is closed: to take every module apart would be a fifth of a small run

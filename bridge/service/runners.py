@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from msgspec import DecodeError, json
 
-from bridge.service.assignment import Ahead, Assignment, Report, SparkSettings
+from bridge.service.assignment import Ahead, Report, SparkSettings, Work
 from bridge.settings.options import is_local
 from bridge.spark.warm import ahead
 
@@ -24,22 +25,28 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 1800.0
 
 
 class Runner:
-    """One runner process, in a process group of its own. It ends with its run, or with `close`."""
+    """One runner process, in a process group of its own, for one thing at a time. It ends with `close`."""
 
-    def __init__(self, folder: Path, order: Ahead | None = None) -> None:
-        """Start it; with an order it makes a session and then waits. `folder` is only for who looks at processes."""
-        self.spark = order.spark if order else None
+    def __init__(self, folder: Path) -> None:
+        """Start it. `folder` is only for who looks at processes."""
+        self.spark: SparkSettings | None = None
         self.is_ready, self.problem = False, ""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bridge.service.runner", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        reading, writing = os.pipe()
+        self._reports_pipe = os.fdopen(reading, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bridge.service.runner", str(folder), str(writing)],
+                stdin=subprocess.PIPE,
+                pass_fds=[writing],
+                start_new_session=True,
+            )
+        except BaseException:
+            self._reports_pipe.close()
+            raise
+        finally:
+            os.close(writing)
         self._sending = threading.Lock()
-        if order:
-            self._send(order)
-            threading.Thread(target=self._wait_for_spark, name="runner", daemon=True).start()
+        self._preparing: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -51,25 +58,35 @@ class Runner:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def run(self, assignment: Assignment, report: Callable[[Report], None]) -> int:
-        """Do a run to its end, passing on its reports; return the exit code, negative if a signal killed it."""
-        self._send(assignment)
+    def prepare(self, order: Ahead) -> None:
+        """Have it make a session for its next run; return at once. `is_ready`, or `problem`, says how that ended."""
+        self.spark, self.is_ready, self.problem = order.spark, False, ""
+        self._send(order)
+        self._preparing = threading.Thread(target=self._wait_for_spark, name="runner", daemon=True)
+        self._preparing.start()
+
+    def run(self, work: Work, report: Callable[[Report], None]) -> int:
+        """Have it do a run, passing on its reports; return the exit code, negative if a signal killed it.
+
+        If it is making a session, the run waits for that.
+        """
+        if self._preparing:
+            self._preparing.join()
+        self._send(work)
         for each in self._reports():
             report(each)
-        code = self._process.wait()
-        assert self._process.stdin
-        assert self._process.stdout
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        return code
+            if each.exit_code is not None:
+                self.is_ready = each.ready
+                self.spark = self.spark if each.ready else None
+                return each.exit_code
+        return self._process.wait()
 
     def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         self._process.send_signal(number)
 
     def close(self) -> None:
-        """End one that waits for a run. It is not waited for."""
+        """Let it end, if it has no run. It is not waited for."""
         assert self._process.stdin
         if self.spark and not self.is_ready:
             self._process.terminate()  # it would make its session first
@@ -79,10 +96,11 @@ class Runner:
     def wait(self) -> None:
         """Wait until one that was closed has ended."""
         self._process.wait()
-        if self.is_ready and self._process.stdout:
-            self._process.stdout.close()
+        if self._preparing:
+            self._preparing.join()
+        self._reports_pipe.close()
 
-    def _send(self, order: Ahead | Assignment) -> None:
+    def _send(self, order: Ahead | Work) -> None:
         assert self._process.stdin
         with suppress(BrokenPipeError), self._sending:  # it has died: its exit code says so
             self._process.stdin.write(pickle.dumps(order))
@@ -90,17 +108,15 @@ class Runner:
 
     def _wait_for_spark(self) -> None:
         """Take the first report, in a thread; those after it are of a run."""
-        assert self._process.stdout
         report = next(self._reports(), Report(problem="its process has ended"))
         self.problem, self.is_ready = report.problem, report.ready
-        if not self.is_ready:
-            self._process.stdout.close()
 
     def _reports(self) -> Iterator[Report]:
-        assert self._process.stdout
-        for line in self._process.stdout:
+        while not self._reports_pipe.closed and (line := self._reports_pipe.readline()):
             with suppress(DecodeError):  # half of one, if the process was killed
                 yield json.decode(line, type=Report)
+                continue
+        self._reports_pipe.close()
 
 
 class Runners:
@@ -111,6 +127,7 @@ class Runners:
         self._folder, self._report = folder, report
         self._lock = threading.Lock()
         self._ahead: list[Runner] = []
+        self._ending: list[Runner] = []
         self._due, self._pause, self._problem = 0.0, _FIRST_PAUSE, ""
 
     def take(self, spark: SparkSettings) -> Runner:
@@ -122,7 +139,7 @@ class Runners:
             self._due = max(self._due, time.monotonic() + _BEHIND)
             for runner in [runner for runner in self._ahead if not runner.is_ready]:
                 self._ahead.remove(runner)
-                runner.close()
+                self._close(runner)
             fits = (runner for runner in self._ahead if runner.spark == spark and runner.is_alive)
             runner = next(fits, None) or self.new()
             if runner in self._ahead:
@@ -138,24 +155,31 @@ class Runners:
         with self._lock:
             missing = [one for one in settings if is_local(one.master)]
             staying = []
+            self._ending = [runner for runner in self._ending if runner.is_alive]
             for runner in self._ahead:
                 if runner.problem or not runner.is_alive:
-                    runner.close()
+                    self._close(runner)
                     self._failed(runner.problem or "its process has ended")
                 elif runner.spark in missing:
                     missing.remove(runner.spark)
                     staying.append(runner)
                 else:
-                    runner.close()
+                    self._close(runner)
                 if runner.is_ready:
                     self._pause, self._problem = _FIRST_PAUSE, ""
             self._ahead = staying
             # One after another: two that start at once hinder each other, and the runs.
             if missing and all(runner.is_ready for runner in staying) and time.monotonic() >= self._due:
                 try:
-                    self._ahead.append(Runner(self._folder, Ahead(missing[0], self._folder)))
+                    runner = self.new()
+                    runner.prepare(Ahead(missing[0], self._folder))
+                    self._ahead.append(runner)
                 except OSError as error:
                     self._failed(str(error))
+
+    def _close(self, runner: Runner) -> None:
+        runner.close()
+        self._ending.append(runner)
 
     @property
     def are_ready(self) -> bool:
@@ -174,9 +198,9 @@ class Runners:
         """End all that wait, and wait until they have ended."""
         with self._lock:
             for runner in self._ahead:
-                runner.close()
-            for runner in self._ahead:
+                self._close(runner)
+            for runner in self._ending:
                 runner.wait()
-            if self._ahead:
+            if self._folder.exists():
                 ahead.delete_leftovers(self._folder)
-            self._ahead = []
+            self._ahead, self._ending = [], []

@@ -24,6 +24,7 @@ from bridge.settings.values.checked import (
     duration_or_none,
     parsed,
     process_count,
+    spool_place,
     stream_glob,
     table_path,
     tap_command,
@@ -141,19 +142,29 @@ class CommitEvery(Section):
 class Spool(Section):
     """The scratch files between tap and Spark."""
 
-    dir: FilePath = None
-    """The spool's folder; default: inside `.singer-bridge`. Only its owner can read it, except on a cluster."""
+    dir: Annotated[
+        Path | Literal["bucket"] | None,
+        BeforeValidator(spool_place),
+        WithJsonSchema({"type": ["string", "null"]}),
+    ] = None
+    """The spool's folder; default: inside `.singer-bridge`. `bucket`, the default on a cluster: executors read it from
+    the lake's bucket, and need no folder that all share. Only its owner can read the folder, unless executors do."""
     max_bytes: Bytes = 2 * GIB  # twice that was a sixth slower: what waits for long is written to the disk
     """At this size the tap has to wait; must be more than twice `commit.bytes`. One line of the tap may take a quarter
     of it (at least 64 MiB, at most 1 GiB). Rows of an upsert count until their commit; if a tap sends no STATE, they
     may exceed it, with a warning."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if the settings name one."""
+        return self.dir if isinstance(self.dir, Path) else None
 
 
 class Spark(Section):
     """The engine: where it runs, and its own settings."""
 
     master: str = "local[*]"
-    """Where Spark runs: on this machine, or on a cluster, which needs `spool.dir`."""
+    """Where Spark runs: on this machine, or on a cluster."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
     """Spark's own settings; values are text. `spark.pyspark.python` is the executors' Python on a cluster."""
 
@@ -259,13 +270,10 @@ class Keys(Section):
             raise wrong("a shared table has no views", hint=hint, at="views")
         return self
 
-    @model_validator(mode="after")
-    def _shared(self) -> Keys:
-        """A folder of the project is seen by this machine only."""
-        if self.spool.dir or is_local(self.spark.master):
-            return self
-        hint = "set it to a folder that the driver and all executors share under the same path: see docs/cluster.md"
-        raise wrong("spark.master is a cluster, which needs spool.dir", hint=hint, at="spool.dir")
+    @property
+    def spool_in_bucket(self) -> bool:
+        """Whether executors read the spool from the bucket: a folder of the project is seen by this machine only."""
+        return self.spool.dir == "bucket" or (self.spool.dir is None and not is_local(self.spark.master))
 
 
 class Pipeline(Keys):

@@ -1,20 +1,24 @@
-"""The JVM's class-data archive: Spark's classes, already parsed, in the machine's cache for the next start.
+"""What a start of the JVM leaves in the machine's cache for the next: Spark's classes, parsed, and the JVM's command.
 
-It saves more than a second of each start, and takes 170 MB of disk. `archive_maker.py` makes it. The JVM checks an
-archive before use, and ignores one that does not fit. Each archive belongs to one Java and one installation of Spark;
-beside it a file of the same name notes which, so that it is deleted when they are replaced or removed.
+The class-data archive saves more than a second of each start, and takes 170 MB of disk. `archive_maker.py` makes it.
+The JVM checks an archive before use, and ignores one that does not fit. Each archive belongs to one Java and one
+installation of Spark; beside it a file of the same name notes which, so that it is deleted when they are replaced or
+removed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
 import platformdirs
+from msgspec import MsgspecError, Struct, json
 
 VARIABLE = "SINGER_BRIDGE_CLASS_DATA"
 """`off`: no archive is made. `archive_maker` names in it the file that the JVM of its own run has to write."""
@@ -23,7 +27,7 @@ _UNUSED = timedelta(days=10)
 """After so long without use an archive is deleted."""
 _OF_NOBODY = timedelta(days=1)
 """The same, where no file beside it notes whose it is, such as one that an earlier version made."""
-_SUFFIXES = (".jsa", ".origin", ".missed", ".tried")
+_SUFFIXES = (".jsa", ".origin", ".missed", ".tried", ".command", ".draft")
 _ATTEMPTS = 3
 """After so many attempts that did not end with an archive, only a person starts another."""
 
@@ -78,6 +82,75 @@ class ClassArchive:
         os.replace(draft, self.path)
         for counter in (self._misses, self._attempts):
             counter.unlink(missing_ok=True)
+
+
+_FOLDER = "@FOLDER@"
+"""Stands in a noted command for the folder of the run's scratch."""
+_ADDED = ("SPARK_", "PYTHONHASHSEED")
+"""Variables that `spark-submit` sets."""
+_PLAIN = re.compile(r"[\w/.-]+", re.ASCII)
+"""A folder that no shell, and no option of Java, has to quote."""
+_OTHERS = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")
+"""Variables that change what `spark-submit` does."""
+
+
+class Noted(Struct, frozen=True):
+    """The command of a JVM, and the variables that `spark-submit` adds to its own."""
+
+    words: list[str]
+    variables: dict[str, str]
+
+
+class JvmCommand:
+    """The command that `spark-submit` makes of these `words`, as an earlier start has noted it.
+
+    `spark-submit` is two shell scripts and a JVM that only print the JVM's command: a fifth of a second. Where Spark
+    has settings of its own beside our words, in variables or in files, nothing is noted.
+    """
+
+    def __init__(self, java: str, home: Path, words: Sequence[str], folder: Path) -> None:
+        """`home` is where Spark is, `folder` that of the run's scratch, which is in many words."""
+        self._folder = str(folder)
+        self._path: Path | None = None
+        others = any(name.startswith(_OTHERS) for name in os.environ) or (home / "conf").exists() or being_made()
+        if others or not _PLAIN.fullmatch(self._folder):
+            return
+        with suppress(OSError):
+            origin = [str(Path(java).resolve()), str(home / "jars")]
+            noted = [_key(origin), os.environ.get("LD_LIBRARY_PATH"), *(self._general(word) for word in words)]
+            self._path = archives_folder() / f"{sha256(json.encode(noted)).hexdigest()[:16]}.command"
+
+    def read(self) -> Noted | None:
+        """What an earlier start has noted; None if nothing."""
+        with suppress(OSError, MsgspecError):
+            if self._path:
+                noted = json.decode(self._path.read_bytes(), type=Noted)
+                os.utime(self._path)
+                return Noted([word.replace(_FOLDER, self._folder) for word in noted.words], noted.variables)
+        return None
+
+    def note(self, pid: int, given: Mapping[str, str]) -> None:
+        """Note how a JVM that listens was started, by `spark-submit` with the variables in `given`."""
+        with suppress(OSError, ValueError):  # no /proc, or a cache that cannot be written
+            if self._path:
+                command, environ = (Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "environ"))
+                variables = dict(each.partition("=")[::2] for each in environ.split("\0"))
+                own = {name: value for name, value in variables.items() if name.startswith(_ADDED)}
+                added = {name: value for name, value in own.items() if given.get(name) != value}
+                draft = self._path.with_suffix(f".{pid}.draft")
+                draft.parent.mkdir(parents=True, exist_ok=True)
+                words = [self._general(word) for word in command.split("\0")[:-1]]
+                draft.write_bytes(json.encode(Noted(words, added)))
+                os.replace(draft, self._path)
+
+    def forget(self) -> None:
+        """Delete the note: a JVM that was started by it failed."""
+        with suppress(OSError):
+            if self._path:
+                self._path.unlink(missing_ok=True)
+
+    def _general(self, word: str) -> str:
+        return word.replace(self._folder, _FOLDER)
 
 
 def being_made() -> str | None:

@@ -8,14 +8,28 @@ it forks.
 from __future__ import annotations
 
 import re
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 _ZIPS = re.compile(r"pyspark\.zip|py4j-.*\.zip")
 
 sys.path[:] = [path for path in sys.path if not _ZIPS.fullmatch(Path(path).name)]
 
-from pyspark.daemon import manager  # noqa: E402 - by the path that is left
+from pyspark import daemon  # noqa: E402 - by the path that is left
+
+_worker = daemon.worker
+
+
+def worker(connection: socket.socket, *arguments: Any) -> Any:
+    """Spark's worker, after the fork; once for each of its tasks."""
+    from bridge.spark.worker import connections
+
+    connections[:] = [connection]
+    return _worker(connection, *arguments)
+
 
 if __name__ == "__main__":
-    manager()
+    daemon.worker = worker
+    daemon.manager()

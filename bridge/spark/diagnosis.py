@@ -37,9 +37,8 @@ def diagnose(text: str, log: str, spool: str) -> EngineError | None:
         hint = "a run brings its own: take singer-bridge out of the executors' Python and its start-up files"
         return EngineError(OTHER_BRIDGE, hint=hint, **host, there=match[1], here=__version__)
     if match := _NO_MODULE.search(text):
-        hint = (
-            "executors need the driver's msgspec, pyarrow, orjson and simplejson, and the library of the bucket's store"
-        )
+        needs = "msgspec, pyarrow, orjson, simplejson, numpy and the library of the bucket's store"
+        hint = f"executors need the driver's {needs}"
         return EngineError("an executor lacks a package", hint=hint, **host, package=match[1] or match[2])
     if _NO_BATCH.search(text):
         return EngineError("an executor cannot read the spool", hint=SHARE_SPOOL, **host, folder=spool)

@@ -15,7 +15,7 @@ from pathlib import Path
 from bridge.errors import BridgeError, EngineError, SettingsError
 from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
-from bridge.spark.class_archive import ClassArchive, being_made
+from bridge.spark.class_archive import ClassArchive, JvmCommand, being_made
 from bridge.spark.java import check_version, find_java
 from bridge.spark.log import LOG4J
 
@@ -28,12 +28,9 @@ _LOOK = 0.5
 _PATIENCE = 300.0
 """Seconds that it may take until it listens; it may have packages to download."""
 _FAILED = 'Exception in thread "main" '
-# Ctrl-C is for us: the JVM is told what to do.
-_SHELL = 'trap "" INT; exec "$@"'
 # The JVM ends with its stdin, but only once it reads that. If its main thread fails before, such as on a full disk,
 # another thread keeps it alive for ever. So this guard waits beside it until we close the guard's stdin, or die.
 _WATCH = """
-trap "" INT
 read -r _
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
     kill -0 "$0" 2>/dev/null || exit
@@ -123,24 +120,32 @@ class Jvm:
         shown = [f"{key}={value}" for key, value in self.conf.items() if not SPARK_SECRET.search(key)]
         command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self._command = JvmCommand(find_java(), home, command, self._folder)
         environ = os.environ | {
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._info.name}/info",
         }
         if environ.get("LC_ALL") in ("C", "POSIX"):  # Python reads paths as UTF-8 there, Java refuses all but ASCII
             environ["LC_ALL"] = "C.UTF-8"
+        noted = self._command.read()
+        self._given = None if noted else environ
+        if noted:
+            command, environ = noted.words, environ | noted.variables
         with self.log.open("ab") as output:
             self._log_start = output.tell()
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _SHELL, "jvm", *command],
+                command,
                 cwd=self._folder if _splits(self._folder) else None,
                 stdin=subprocess.PIPE,  # at its end the JVM ends, too
                 stdout=output,
                 stderr=output,
                 env=environ,
+                start_new_session=True,  # signals to our process group are for us: the JVM is told what to do
             )
         try:
-            self._watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE)
+            self._watch = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
+            )
         except OSError:
             process.kill()
             raise
@@ -170,8 +175,13 @@ class Jvm:
                     if looked > limit:
                         raise ChildProcessError(f"the JVM was not up after {self.patience:.0f} s")
                 time.sleep(_POLL)
+            if self._given:
+                self._command.note(self.process.pid, self._given)
             data = info.read_bytes()  # two numbers of four bytes, the port and the length of the secret, which follows
             return int.from_bytes(data[:4], "big"), data[8:].decode()
+        except ChildProcessError:
+            self._command.forget()  # the next start asks `spark-submit`
+            raise
         finally:
             self._info.cleanup()
 

@@ -26,7 +26,7 @@ from bridge.settings.options import Pipeline, is_local
 from bridge.spark.diagnosis import diagnose
 from bridge.spark.jvm import Jvm
 from bridge.spark.log import tail
-from bridge.spark.shipping import REPORT_IT, cores, executor_task, spread
+from bridge.spark.shipping import BUNDLES, REPORT_IT, bundles_of, cores, executor_task, spread
 from bridge.spark.worker import REPORTS, same
 from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool
@@ -44,14 +44,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_SEGMENT = (
-    "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
-    "order:bigint,at:bigint,first:bigint"
-)
-_BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 _GLOB = re.compile(r"[\\\[\]{}*?]")
 """Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
 _TRIGGER = "100 milliseconds"
+_AT_ONCE = 4
+"""Sealed batches that are loaded at once, at most."""
 _LOOK_EVERY = 0.5
 """Seconds between two checks of the query in the JVM."""
 _START_POLL = 0.05
@@ -60,7 +57,7 @@ _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
 
-def _warm_up(spark: SparkSession, tasks: int) -> None:
+def warm_up(spark: SparkSession, tasks: int) -> None:
     """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
     with suppress(Exception):  # if something is wrong, the query fails with it
         spark.range(0, tasks, 1, tasks).mapInArrow(same, "id bigint").collect()
@@ -278,7 +275,7 @@ class Engine:
         self._session = session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
         if not self._stopping:
             of = session.spark, self.tasks
-            self._warming = threading.Thread(target=_warm_up, args=of, name="warm-up", daemon=True)
+            self._warming = threading.Thread(target=warm_up, args=of, name="warm-up", daemon=True)
             self._warming.start()
         return session
 
@@ -292,10 +289,10 @@ class Engine:
 
     def _start_query(self, session: SparkSession) -> Any:
         source = (
-            session.readStream.schema(_BUNDLES)
+            session.readStream.schema(BUNDLES)
             .option("mode", "FAILFAST")
             .option("maxFileAge", "36500d")
-            .option("maxFilesPerTrigger", 4)
+            .option("maxFilesPerTrigger", _AT_ONCE)
             .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder.batches)))
         )
         checkpoint = _uri(self._scratch / "checkpoint")
@@ -305,9 +302,13 @@ class Engine:
     def _batch(self, frame: DataFrame, _: int) -> None:
         """Load one micro-batch: one Spark job for all of its streams; in Spark's callback thread."""
         try:
-            bundles = sum(len(batch.bundles) for batch in list(self._sealed.values()))
+            sealed = list(self._sealed.values())
+            bundles = sum(len(batch.bundles) for batch in sealed)
             if not bundles:
                 return  # Spark runs a finished batch again after a stop
+            if self._context.in_bucket:
+                # At least those whose files were listed: Spark calls again for later ones, and there is nothing to do.
+                frame = bundles_of(frame.sparkSession, sealed[:_AT_ONCE])
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
             context = self._context_now()

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import json, structs
-from pyspark import SparkFiles, TaskContext
 
 from bridge.decode.casting import refit
+from bridge.decode.versions import by_version
 from bridge.errors import BridgeError, EngineError
 from bridge.schema.json_schema import EXTRA, source
 from bridge.schema.table_schema import with_extra
@@ -25,7 +25,6 @@ from bridge.write.report import WorkReport, failure, read_report
 from bridge.write.spill import HIDDEN as ORDER
 from bridge.write.spill import with_message_order
 from bridge.write.task import RowWriter, SegmentReader
-from bridge.write.versions import by_version
 
 _BUNDLE, _SPLIT = "\x1fbundle", "\x1fsplit"
 _SHIFT = 32
@@ -47,12 +46,13 @@ def decode_rows(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         segments = [one for one in segments if (one.stream, one.schema) == (plan.stream, plan.schema)]
         if not segments:
             continue
-        reading, key = SegmentReader(context), row["seq"] << _SHIFT | row["bundle"]
+        key = row["seq"] << _SHIFT | row["bundle"]
         try:
-            for segment in segments:
-                for table in _rows(reading, context, segment, row["seq"]):
-                    yield from _packed(table, columns, key)
-            report = reading.finish()
+            with SegmentReader(context) as reading:
+                for segment in segments:
+                    for table in _rows(reading, context, segment, row["seq"]):
+                        yield from _packed(table, columns, key)
+                report = reading.finish()
         except BridgeError as error:
             report = failure(error)
         folder = _counted()
@@ -183,6 +183,8 @@ class _Bundle:
 
 def _counted() -> Path:
     """The folder for this attempt of the task, which its two workers share."""
+    from pyspark import SparkFiles, TaskContext  # the driver imports it while the JVM starts
+
     context = TaskContext.get()
     assert context is not None
     return Path(SparkFiles.getRootDirectory()) / f"singer-bridge-{context.taskAttemptId()}"

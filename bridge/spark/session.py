@@ -44,6 +44,7 @@ class Session:
             _pass_no_numpy(gateway)
             settings = SparkConf(loadDefaults=False).setAll(list(jvm.conf.items()))
             context = SparkContext(conf=settings, gateway=gateway)
+            context._accumulatorServer.handle_error = lambda *_: None  # it would print that its JVM is gone
             context.pythonExec = _executors_python(self._local, jvm.wanted_python)
             self.shipped = None if self._local else ship(context, folder)
             self.spark = SparkSession(context)
@@ -86,7 +87,6 @@ class Session:
     def close(self, *, hurry: bool) -> None:
         """End the JVM. A local one is just killed, unless it is to write a class-data archive."""
         gateway, updates = self.spark.sparkContext._gateway, self.spark.sparkContext._accumulatorServer
-        updates.handle_error = lambda *_: None  # it would print that its JVM is gone
         process = self._process if self._local else None
         if process and (hurry or not self._jvm.leaves_class_data):
             process.kill()

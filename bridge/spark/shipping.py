@@ -1,7 +1,7 @@
-"""How the driver's own `bridge` gets to the executors of a cluster: in a zip that Spark distributes and workers check.
+"""What the driver sends to executors: bundles, work, and on a cluster its own `bridge`, in a zip that workers check.
 
-An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, and boto3 for an S3
-bucket.
+An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, boto3 for an S3
+bucket, and numpy for upserts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,20 @@ from msgspec import Struct, convert, json
 import bridge
 from bridge.errors import EngineError
 from bridge.spark.worker import REPORTS
+from bridge.spool.folder import SealedBatch
 from bridge.write.context import WriteContext
 from bridge.write.report import Failure, raise_failure
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_SEGMENT = (
+    "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
+    "order:bigint,at:bigint,first:bigint"
+)
+BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
+"""The columns of a bundle."""
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """The message of a task with another bridge, before its path; the driver looks for it in Spark's error."""
 REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
@@ -55,6 +63,16 @@ def ship(context: SparkContext, folder: Path) -> str:
             whole.writestr(name, data)
     context.addPyFile(str(archive))
     return archive.name
+
+
+def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame:
+    """The bundles of these batches, sent from here: executors may not see the files that Spark's file source lists."""
+    rows = [
+        (batch.seq, number, [astuple(segment) for segment in bundle])
+        for batch in batches
+        for number, bundle in enumerate(batch.bundles)
+    ]
+    return spark.createDataFrame(rows, BUNDLES)
 
 
 def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -88,6 +106,7 @@ def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[It
             raise RuntimeError(f"{complaint}: {getattr(bridge, '__version__', 'no version')} at {bridge.__file__}")
         from bridge.spark import worker
 
+        worker.acknowledge()
         yield from getattr(worker, task)(pickled, batches)
 
     return run

@@ -11,6 +11,7 @@ import shutil
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 
@@ -63,6 +64,19 @@ class SealedBatch:
     @property
     def lines(self) -> int:
         return sum(segment.lines for segment in self.segments)
+
+
+class SpoolReader(Protocol):
+    """What decoding reads of the spool."""
+
+    def read_schema(self, name: str) -> bytes:
+        """The columns of segments, by their `schema`."""
+
+    def read_rules(self, name: str) -> bytes | None:
+        """The rules that a schema's lines are checked against, if any."""
+
+    def read_segment(self, segment: Segment) -> bytes:
+        """A segment's bytes. Raises `EngineError` if they are not what was written."""
 
 
 class SpoolFolder:
@@ -128,15 +142,24 @@ class SpoolFolder:
         with open(self.segments / segment.file, "rb", buffering=0) as file:
             file.seek(segment.start)
             data = read_fully(file, segment.end - segment.start)
-        if len(data) != segment.end - segment.start or zlib.crc32(data) != segment.crc:
-            raise EngineError("a segment changed on disk", hint="check the spool's disk; run again", file=segment.file)
-        return data
+        return require_whole(segment, data)
 
-    def delete(self, batch: SealedBatch) -> None:
-        """Delete a batch, and its files: all of their bytes are its own."""
+    def delete_segments(self, batch: SealedBatch) -> None:
+        """Delete a batch's files: all of their bytes are its own."""
         for name in {segment.file for segment in batch.segments}:
             (self.segments / name).unlink(missing_ok=True)
+
+    def delete(self, batch: SealedBatch) -> None:
+        """Delete a batch and its files."""
+        self.delete_segments(batch)
         self.batch(batch.seq).unlink(missing_ok=True)
+
+
+def require_whole(segment: Segment, data: bytes) -> bytes:
+    """A segment's bytes as they were read. Raises `EngineError` if they are not what was written."""
+    if len(data) != segment.end - segment.start or zlib.crc32(data) != segment.crc:
+        raise EngineError("a segment changed on disk", hint="check the spool's disk; run again", file=segment.file)
+    return data
 
 
 def read_fully(file: object, size: int) -> bytes:

@@ -32,6 +32,8 @@ class WriteContext:
     store: StoreOptions | None = None
     level: int | None = None
     """Of the compression; None: the codec's own."""
+    in_bucket: bool = False
+    """Executors find the spool in the bucket, not in its folder; see `bridge.write.shared_spool`."""
 
     @classmethod
     def of(
@@ -42,11 +44,13 @@ class WriteContext:
         generation: int,
         layouts: dict[str, TableLayout],
         spool: str = "",
+        *,
+        in_bucket: bool = False,
     ) -> WriteContext:
         """Take what the settings say from the pipeline."""
         to = pipeline.destination
         codec, level = to.compression, to.compression_level
-        return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.store_options, level)
+        return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.store_options, level, in_bucket)
 
     def storage(self) -> Storage:
         """Open the bucket."""

@@ -10,16 +10,15 @@ from msgspec import structs
 
 from bridge.errors import LakeError
 from bridge.lake.formats.delta.unsaid import Unsaid
+from bridge.lake.formats.order_note import order_note
 from bridge.lake.paths import PENDING, file_name, pipeline_key
 from bridge.lake.records import PendingFile
 from bridge.schema.json_schema import EXTRA
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Add, Storage
 from bridge.write.context import WriteContext
+from bridge.write.encoding import encodings
 from bridge.write.partition import sort_keys
-
-_DICTIONARY_ROWS = 64
-"""With fewer rows in its first row group, a file is larger with dictionaries, and costs a third more time."""
 
 
 class File:
@@ -51,17 +50,16 @@ class File:
         self._context, self._unsaid = context, Unsaid()
         self._parquet: pq.ParquetWriter | None = None
 
-    def _writer(self, rows: int) -> pq.ParquetWriter:
-        """What writes row groups; the first one has so many rows."""
+    def _writer(self, first: pa.Table) -> pq.ParquetWriter:
+        """What writes row groups, of which this is the first."""
         if self._parquet is None:
-            sort_by, context = self._context.layouts[self.stream].sort_by, self._context
+            layout = self._context.layouts[self.stream]
+            ordering = sort_keys(layout.sort_by) if layout.sort_by else None
             self._parquet = pq.ParquetWriter(
                 self._file,
                 self.schema,
-                compression=context.compression,
-                compression_level=context.level,
-                use_dictionary=rows >= _DICTIONARY_ROWS,
-                sorting_columns=pq.SortingColumn.from_ordering(self.schema, sort_keys(sort_by)) if sort_by else None,
+                sorting_columns=pq.SortingColumn.from_ordering(self.schema, ordering) if ordering else None,
+                **encodings(first, layout.format, self._context),
             )
         return self._parquet
 
@@ -72,14 +70,15 @@ class File:
 
     def write(self, table: pa.Table) -> None:
         """Add a row group; its rows are sorted if the table's are."""
-        self._writer(table.num_rows).write_table(table, row_group_size=max(table.num_rows, 1))
+        self._writer(table).write_table(table, row_group_size=max(table.num_rows, 1))
         self._unsaid.observe(table)
         self.rows += table.num_rows
 
     def finish(self, version: int | None = None) -> None:
         """Write the footer. `version`: that of all rows, where no column has it."""
-        writer = self._writer(self.rows)
-        if note := self._unsaid.to_metadata():
+        writer = self._writer(self.schema.empty_table())
+        note = self._unsaid.to_metadata() | order_note(self._context.layouts[self.stream].sort_by)
+        if note:
             writer.add_key_value_metadata(note)
         writer.close()
         self._pending = PendingFile(

@@ -23,6 +23,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _UNSAFE = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """What Hive and Spark encode in the name of a folder."""
+_EMPTY = re.compile("=(?=/|$)")
 _LONGEST = 255
 """Bytes that a folder's name can have in file systems."""
 _FORMATS = {"year": "", "month": "-%m", "day": "-%m-%d", "hour": "-%m-%d-%H"}
@@ -127,17 +128,18 @@ def sort_keys(sort_by: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def partitioned(
-    table: pa.Table, partition_by: Sequence[Partition], sort_by: Sequence[str] = ()
+    table: pa.Table, partition_by: Sequence[Partition], sort_by: Sequence[str] = (), *, one_value: bool = False
 ) -> list[tuple[str, pa.Table]]:
     """Split rows by folder, each folder once; inside one they keep their order, or are sorted.
 
-    Without partitions the one folder is `""`. The parts share the memory of one copy of the table.
+    Without partitions the one folder is `""`. The parts share the memory of one copy of the table. With `one_value`
+    null and the empty text are apart: `shared_folder` turns the name of a part into its folder.
     """
     if not table.num_rows:
         return []
     if not partition_by:
         return [("", _sorted(table, None, sort_by))]
-    labels = folders_of(table, partition_by).dictionary_encode()
+    labels = folders_of(table, partition_by, one_value=one_value).dictionary_encode()
     folders = labels.dictionary.to_pylist()
     if len(folders) == 1:
         return [(folders[0], _sorted(table, None, sort_by))]
@@ -160,15 +162,23 @@ def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> 
     return table.take(pc.sort_indices(sorting, sort_keys=orders))
 
 
-def folders_of(table: pa.Table, partition_by: Sequence[Partition]) -> pa.Array:
-    """Each row's folder."""
+def shared_folder(label: str) -> str:
+    """The folder of rows that `partitioned` split by value."""
+    return _EMPTY.sub(f"={NULL}", label)
+
+
+def folders_of(table: pa.Table, partition_by: Sequence[Partition], *, one_value: bool = False) -> pa.Array:
+    """Each row's folder. With `one_value` the folder of the empty text ends in `=`, as no folder does."""
     columns = []
     for partition in partition_by:
         column = table.column(partition.column)
         if partition.granularity:
             column = pc.floor_temporal(column, unit=partition.granularity)
         values = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        own = [folder_of(partition, value) for value in values.dictionary.to_pylist()]
+        distinct = values.dictionary.to_pylist()
+        own = [folder_of(partition, value) for value in distinct]
+        if one_value and "" in distinct:
+            own[distinct.index("")] = f"{_encoded(partition.name)}="
         columns.append(pa.array(own, pa.string()).take(values.indices))
     return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "/")
 

@@ -29,9 +29,9 @@ class SpillFile(Struct, frozen=True):
 
     stream: str
     name: str
-    """In `spill_folder`."""
+    """As `shared_spool` has it."""
     spilled: int
-    """Bytes on disk."""
+    """Bytes of the file."""
     rows: int
     bytes: int
     """Of the rows in memory."""
@@ -49,7 +49,7 @@ class RowChanges(Struct, frozen=True):
     new: str
     """Its name in the table now."""
     name: str = ""
-    """The rows, in `spill_folder`: each with its `CHANGE`, 1 or -1."""
+    """The rows, in a file of `shared_spool`: each with its `CHANGE`, 1 or -1."""
     bytes: int = 0
     rows: int = 0
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.errors import LakeError
+from bridge.write import shared_spool
 from bridge.write.context import WriteContext
-from bridge.write.spill import spill_folder
 
 _PART = 16 << 20
 """About how many bytes of a file are read by one task."""
@@ -56,4 +56,4 @@ def open_file(context: WriteContext, one: SignedFile) -> Iterator[pq.ParquetFile
 
 
 def _source(context: WriteContext, one: SignedFile) -> Any:
-    return context.storage().open(one.key) if one.sign else (spill_folder(context) / one.key).open("rb")
+    return context.storage().open(one.key) if one.sign else shared_spool.open_file(context, one.key)

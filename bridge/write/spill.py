@@ -7,10 +7,9 @@ the merge reads of each file little more than the range of keys that it needs.
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +17,13 @@ import pyarrow.parquet as pq
 
 from bridge.decode.decoder import Decoded
 from bridge.decode.exact import Reject
-from bridge.errors import LakeError
 from bridge.schema.json_schema import EXTRA
 from bridge.singer.messages import parse
-from bridge.spool.folder import Segment, SpoolFolder
+from bridge.spool.folder import Segment
 from bridge.write.context import WriteContext
 from bridge.write.keys import key_columns, key_order, keys_of
 from bridge.write.report import SpillFile
+from bridge.write.shared_spool import cannot_write, create_file, new_file
 
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
 """The order of messages: sealed batch, segment, row."""
@@ -42,11 +41,6 @@ _GROUPS = 16
 """Row groups of a piece: the finer, the less is read beside a range of keys."""
 _SAMPLES = 64
 """Keys of a piece that tell the driver how the keys are spread."""
-
-
-def spill_folder(context: WriteContext) -> Path:
-    """Where spills are, in the spool."""
-    return SpoolFolder(context.spool).spills
 
 
 def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:
@@ -108,18 +102,14 @@ class Spill:
     context: WriteContext
     stream: str
     schema: pa.Schema
-    name: str = field(default_factory=lambda: f"{uuid.uuid4().hex}.parquet")
+    name: str = ""
     rows: int = 0
     bytes: int = 0
     _gathered: list[pa.Table] = field(default_factory=list)
     _gathered_bytes: int = 0
     _samples: list[pa.Table] = field(default_factory=list)
+    _file: Any = None
     _writer: pq.ParquetWriter | None = None
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return spill_folder(self.context) / self.name
 
     def add(self, table: pa.Table) -> None:
         """Write rows; what is less than a piece waits in memory."""
@@ -132,12 +122,14 @@ class Spill:
     def finish(self) -> SpillFile:
         """Write what is left. Nothing is fsynced: it is scratch."""
         self._flush()
-        if self._writer:
-            self._writer.close()
+        assert self._writer
+        self._writer.close()
+        size = self._file.tell()
+        self._file.close()
         return SpillFile(
             stream=self.stream,
             name=self.name,
-            spilled=self.path.stat().st_size,
+            spilled=size,
             rows=self.rows,
             bytes=self.bytes,
             extra=EXTRA in self.schema.names,
@@ -158,15 +150,13 @@ class Spill:
         try:
             self._write(table.take(order))
         except OSError as error:
-            hint = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
-            raise LakeError(
-                f"cannot write to the spool: {error.strerror}", hint=hint, folder=self.path.parent
-            ) from error
+            raise cannot_write(self.context, error) from error
 
     def _write(self, table: pa.Table) -> None:
         if self._writer is None:
-            self.path.parent.mkdir(exist_ok=True)
-            self._writer = pq.ParquetWriter(self.path, self.schema, compression="lz4")
+            self.name = new_file(self.context)
+            self._file = create_file(self.context, self.name)
+            self._writer = pq.ParquetWriter(self._file, self.schema, compression="lz4")
         self._writer.write_table(table, row_group_size=max(-(-table.num_rows // _GROUPS), 1))
 
 

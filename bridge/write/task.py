@@ -17,10 +17,11 @@ from msgspec import structs
 
 from bridge.decode.absent_columns import absent_columns
 from bridge.decode.decoder import Decoded
+from bridge.decode.versions import by_version, is_mixed
 from bridge.errors import BridgeError
 from bridge.lake.records import PendingFile
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.folder import Segment, SpoolFolder
+from bridge.spool.folder import Segment
 from bridge.storage.parallel import MANY, on_disk
 from bridge.write.context import WriteContext
 from bridge.write.file import File
@@ -28,9 +29,9 @@ from bridge.write.metadata_columns import fill_metadata
 from bridge.write.partition import folder_of
 from bridge.write.rejects import reject_entry, write_rejects
 from bridge.write.report import SegmentCount, SpillFile, WorkReport, failure
+from bridge.write.shared_spool import SegmentSource
 from bridge.write.spill import Spill, reject_without_key, with_message_order
 from bridge.write.validation import decode_valid, read_rules, spooled_schema
-from bridge.write.versions import by_version, is_mixed
 from bridge.write.writer import Writer
 
 _OPEN = 256
@@ -75,19 +76,20 @@ def _durable(report: WorkReport, writer: RowWriter | None) -> WorkReport:
 def _write(
     context: WriteContext, seq: int, segments: Sequence[Segment], disk: ThreadPoolExecutor | None
 ) -> tuple[WorkReport, RowWriter]:
-    reader, writer = SegmentReader(context), RowWriter(context, seq, disk)
-    for segment in segments:
-        layout = context.layouts[segment.stream]
-        if layout.transform is not None:
-            continue  # those go through Spark SQL, in a job of their own
-        decoded = reader.read(segment)
-        if layout.keys:
-            rows = fill_metadata(decoded, layout, segment)
-            writer.add(segment.stream, with_message_order(rows, decoded.version, seq, segment, decoded.absent))
-            continue
-        for version, rows in by_version(decoded):
-            writer.add(segment.stream, fill_metadata(rows, layout, segment), version)
-    report = reader.finish()
+    writer = RowWriter(context, seq, disk)
+    with SegmentReader(context) as reader:
+        for segment in segments:
+            layout = context.layouts[segment.stream]
+            if layout.transform is not None:
+                continue  # those go through Spark SQL, in a job of their own
+            decoded = reader.read(segment)
+            if layout.keys:
+                rows = fill_metadata(decoded, layout, segment)
+                writer.add(segment.stream, with_message_order(rows, decoded.version, seq, segment, decoded.absent))
+                continue
+            for version, rows in by_version(decoded):
+                writer.add(segment.stream, fill_metadata(rows, layout, segment), version)
+        report = reader.finish()
     writer.finish()
     return report, writer
 
@@ -105,16 +107,22 @@ class SegmentReader:
 
     def __init__(self, context: WriteContext) -> None:
         self.report = WorkReport()
-        self._context, self._spool = context, SpoolFolder(context.spool)
+        self._context, self._source = context, SegmentSource(context)
         self._schemas: dict[str, TableSchema] = {}
         self._rejects: dict[str, list[dict[str, Any]]] = {}
 
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
     def read(self, segment: Segment) -> Decoded:
         """Decode a segment, and count its rows and rejects."""
-        schema = self._schemas.get(segment.schema) or spooled_schema(self._spool, segment.schema)
+        spool, layout = self._source.of(segment), self._context.layouts[segment.stream]
+        schema = self._schemas.get(segment.schema) or spooled_schema(spool, segment.schema)
         self._schemas[segment.schema] = schema
-        rules = read_rules(self._spool, segment.schema, segment.stream)
-        data, layout = self._spool.read_segment(segment), self._context.layouts[segment.stream]
+        rules, data = read_rules(spool, segment.schema, segment.stream), spool.read_segment(segment)
         envelope, prefix = layout.metadata or bool(layout.keys), segment.prefix.encode() or None
         decoded = decode_valid(data, schema, prefix, rules, envelope=envelope)
         if is_mixed(decoded) and not envelope:  # rare: a tap that began its table anew

@@ -8,15 +8,15 @@ from functools import lru_cache
 from bridge.decode.decoder import Decoded, decode
 from bridge.decode.validate import Rules, without_lines
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.folder import SpoolFolder
+from bridge.spool.folder import SpoolReader
 
 
-def spooled_schema(spool: SpoolFolder, name: str) -> TableSchema:
+def spooled_schema(spool: SpoolReader, name: str) -> TableSchema:
     """Read the columns of segments by their name in the spool."""
     return TableSchema.from_json(spool.read_schema(name))
 
 
-def read_rules(spool: SpoolFolder, schema: str, stream: str) -> Rules | None:
+def read_rules(spool: SpoolReader, schema: str, stream: str) -> Rules | None:
     """Read the rules of a spool's schema. Raises `DataError` if no record can be checked against them."""
     text = spool.read_rules(schema)
     return _compiled(text, stream) if text is not None else None

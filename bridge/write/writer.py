@@ -14,12 +14,14 @@ import pyarrow as pa
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.partition import partitioned
+from bridge.write.partition import partitioned, shared_folder
 
 ROW_GROUP = 64 << 20
 """Arrow bytes of a row group: large enough for readers, small enough for a worker's memory."""
 _WORTH = ROW_GROUP // 16
 """Arrow bytes of a partition that are worth a row group of their own while more rows may come."""
+_ABOUT = 1.01
+"""A row group may be so many times as large: rows differ in size, and what is left would be a row group of its own."""
 _OPEN = 16
 """Files that may be open: each holds buffers, and in a bucket an upload."""
 _FULL = 0.9
@@ -57,13 +59,15 @@ class Writer:
     _gathered: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
     _files: dict[str, _Open] = field(default_factory=dict)
-    """By folder; the one written to last comes last."""
+    """By folder, as `partitioned` names it; the one written to last comes last."""
 
     def add(self, table: pa.Table) -> None:
         """Write rows; what is too little for a row group waits in memory."""
         while table.num_rows:
             part = _head(table, ROW_GROUP)
             table = table.slice(part.num_rows)
+            if self._bytes + part.nbytes > _ABOUT * ROW_GROUP:
+                self._flush(last=False)  # with this part it would be a row group, and a sliver that readers pay for
             self._gathered.append(part)
             self._bytes += part.nbytes
             if self._bytes >= ROW_GROUP:
@@ -80,7 +84,9 @@ class Writer:
         if not self._gathered:
             return
         layout = self.context.layouts[self.stream]
-        parts = partitioned(pa.concat_tables(self._gathered), layout.partition_by, layout.sort_by)
+        # Iceberg's metadata has one value of each partition for a file
+        rows, one_value = pa.concat_tables(self._gathered), layout.format == "iceberg"
+        parts = partitioned(rows, layout.partition_by, layout.sort_by, one_value=one_value)
         self._gathered, self._bytes = [], 0
         waiting: list[pa.Table] = []
         waits = 0
@@ -97,7 +103,7 @@ class Writer:
 
     def _write(self, folder: str, table: pa.Table) -> None:
         size = self.context.layouts[self.stream].file_size
-        self.folders.add(folder)
+        self.folders.add(shared_folder(folder))
         while table.num_rows:
             current = self._open(folder)
             part = _head(table, current.room(size))
@@ -112,9 +118,12 @@ class Writer:
         if current is None:
             if len(self._files) == _OPEN:
                 self._close(next(iter(self._files)))
-            current = _Open(File(self.storage, self.context, self.seq, self.stream, self.schema, folder))
+            current = _Open(self._new_file(shared_folder(folder)))
         self._files[folder] = current
         return current
+
+    def _new_file(self, folder: str) -> File:
+        return File(self.storage, self.context, self.seq, self.stream, self.schema, folder)
 
     def _close(self, folder: str) -> None:
         self.on_written(self._files.pop(folder).file)
@@ -123,4 +132,4 @@ class Writer:
 def _head(table: pa.Table, limit: int) -> pa.Table:
     """The first rows, of about `limit` bytes, but at least one."""
     size = table.nbytes
-    return table if size <= limit else table.slice(0, max(table.num_rows * limit // size, 1))
+    return table if size <= limit * _ABOUT else table.slice(0, max(table.num_rows * limit // size, 1))

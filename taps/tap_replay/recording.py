@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from tap_replay.config import TapError, read_json
+
+_CHUNK = 1 << 20
 
 
 @dataclass
@@ -90,12 +92,19 @@ def find_place(path: str, state_path: str) -> Place | None:
 def discover(path: str) -> dict[str, Any]:
     """A catalog made from the SCHEMA lines; the last one of a stream counts."""
     entries: dict[str, dict[str, Any]] = {}
-    with open_recording(path) as file:
-        for line in file:
-            message = parse(line) if b"SCHEMA" in line else {}
-            if message.get("type") == "SCHEMA" and "stream" in message:
-                entries[message["stream"]] = _entry(message)
+    for line in _lines_with(b"SCHEMA", path):
+        message = parse(line)
+        if message.get("type") == "SCHEMA" and "stream" in message:
+            entries[message["stream"]] = _entry(message)
     return {"streams": list(entries.values())}
+
+
+def _lines_with(text: bytes, path: str) -> Iterator[bytes]:
+    """Looks at many lines at once, so that the others cost little."""
+    with open_recording(path) as file:
+        while data := file.read(_CHUNK) + file.readline():
+            if text in data:
+                yield from (line for line in data.split(b"\n") if text in line)
 
 
 def deselected(catalog_path: str) -> set[str]:

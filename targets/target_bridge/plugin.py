@@ -1,8 +1,8 @@
-"""The plugin's definition for Meltano, made from what `target-bridge --about` says about itself.
+"""The plugins' definitions for Meltano, made from what `target-bridge --about` and `tap-bridge --about` say.
 
-`deploy/meltano/target-bridge.yml` is for `meltano add --from-ref`; the files below `hub/` are entries for the hub of
-plugins. `python -m target_bridge.plugin deploy/meltano` writes them again. Without a folder it prints the first one,
-which also comes with the package, beside this file.
+`target-bridge.yml` and `tap-bridge.yml` of `deploy/meltano` are for `meltano add --from-ref`; the files below `hub/`
+are entries for the hub of plugins. `python -m target_bridge.plugin deploy/meltano` writes them again. Without a folder
+it prints the definition of the target, or with `tap` that of the tap. Both also come with their packages.
 """
 
 from __future__ import annotations
@@ -22,56 +22,70 @@ _VALUES = {"path": "$MELTANO_EXTRACT__LOAD_SCHEMA", "pipeline": "$MELTANO_ENVIRO
 """Defaults that only Meltano can know: its own folder, and its own commit log, for each extractor."""
 _KINDS = {"boolean": "boolean", "integer": "integer", "number": "decimal", "array": "array", "object": "object"}
 _VARIANT = "singer-bridge"
-_SHORT = "Loads any tap into a lake of Parquet, Delta or Iceberg tables, each row exactly once, on Spark"
-_HEADER = "# Made by `python -m target_bridge.plugin deploy/meltano` from what `target-bridge --about` says.\n"
+_LOADS = "Loads any tap into a lake of Parquet, Delta or Iceberg tables, each row exactly once, on Spark"
+_READS = "Reads the tables and views of a Singer Bridge lake, commit by commit: new rows, changed rows, deletions"
+_UNKNOWN = "validate-records"
+"""A capability that the hub knows, and the schema of a Meltano project does not; nothing depends on it."""
+_HEADER = "# Made by `python -m target_bridge.plugin deploy/meltano` from what `{} --about` says.\n"
+_KEYWORDS = ["meltano_sdk", "file", "parquet", "delta", "iceberg"]
 
 
-def about() -> dict[str, Any]:
-    """What the installed target says about itself."""
-    words = [sys.executable, "-m", "target_bridge", "--about", "--format=json"]
+def about(module: str = "target_bridge") -> dict[str, Any]:
+    """What the installed target, or the tap, says about itself."""
+    words = [sys.executable, "-m", module, "--about", "--format=json"]
     answer: dict[str, Any] = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
     return answer
 
 
-def plugin_files(about: dict[str, Any]) -> dict[str, str]:
+def plugin_files(target: dict[str, Any], tap: dict[str, Any]) -> dict[str, str]:
     """The files' texts by their paths below deploy/meltano."""
-    definition = _definition(about, "target-bridge", "Singer Bridge")
-    parquet = _definition(about, "target-parquet", "Parquet")
+    loader = _definition(target, "target-bridge", "Singer Bridge", _LOADS)
+    parquet = _definition(target, "target-parquet", "Parquet", _LOADS)
+    extractor = _definition(tap, "tap-bridge", "Singer Bridge", _READS) | {"select": ["*.*"]}
     return {
-        "target-bridge.yml": _HEADER + _text(definition),
-        "hub/loaders/target-bridge/singer-bridge.yml": _text({**definition, **_page("https://spark.apache.org/")}),
-        "hub/loaders/target-parquet/singer-bridge.yml": _text({**parquet, **_page("https://parquet.apache.org/")}),
+        "target-bridge.yml": _HEADER.format("target-bridge") + _text(loader),
+        "tap-bridge.yml": _HEADER.format("tap-bridge") + _text(extractor),
+        "hub/loaders/target-bridge/singer-bridge.yml": _text(loader | _page("https://spark.apache.org/", _SPARK)),
+        "hub/loaders/target-parquet/singer-bridge.yml": _text(parquet | _page("https://parquet.apache.org/", _SPARK)),
+        "hub/extractors/tap-bridge/singer-bridge.yml": _text(extractor | _page("https://parquet.apache.org/")),
     }
 
 
-def _definition(about: dict[str, Any], name: str, label: str) -> dict[str, Any]:
+def _definition(about: dict[str, Any], name: str, label: str, description: str) -> dict[str, Any]:
+    loads = name.startswith("target")
+    values = _VALUES if loads else {}
     return {
         "name": name,
         "namespace": name.replace("-", "_"),
         "variant": _VARIANT,
         "label": label,
-        "description": _SHORT,
+        "description": description,
         "pip_url": "singer-bridge",
-        "executable": "target-bridge",
-        "capabilities": sorted(about["capabilities"]),
+        "executable": "target-bridge" if loads else name,
+        "capabilities": sorted(set(about["capabilities"]) - {_UNKNOWN}),
         "settings_group_validation": [["bucket"]],
-        "settings": list(_settings(about["settings"]["properties"])),
+        "settings": [
+            entry | ({"value": values[entry["name"]]} if entry["name"] in values else {})
+            for entry in _settings(about["settings"]["properties"])
+        ],
     }
 
 
-def _page(domain: str) -> dict[str, Any]:
+_UNRATED = {"quality": "unknown"}
+"""The hub rates a plugin itself."""
+_SPARK = {"prereq": "Java 17 or newer: `java` on the PATH, or JAVA_HOME."}
+
+
+def _page(domain: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
     """What only the hub's page of a plugin has."""
-    return {
-        "domain_url": domain,
-        "keywords": ["meltano_sdk", "file", "parquet", "delta", "iceberg", "spark"],
-        "maintenance_status": "active",
-        "prereq": "Java 17 or newer: `java` on the PATH, or JAVA_HOME.",
-    }
+    keywords = [*_KEYWORDS, "spark"] if more else _KEYWORDS
+    return {"domain_url": domain, "keywords": keywords, "maintenance_status": "active", **_UNRATED, **(more or {})}
 
 
 def _settings(properties: dict[str, Any], inside: str = "") -> Iterator[dict[str, Any]]:
     """The settings; an object with known keys is one setting for each key, named by its path."""
-    other = {name: [alias for alias, real in ALIASES.items() if real == name] for name in ALIASES.values()}
+    own = {alias: name for alias, name in ALIASES.items() if alias in properties}
+    other = {name: [alias for alias, real in own.items() if real == name] for name in own.values()}
     for name, schema in properties.items():
         inner = schema.get("properties", {})
         if inner and not any(key.startswith("_") for key in inner):
@@ -94,7 +108,7 @@ def _setting(name: str, schema: dict[str, Any], aliases: list[str]) -> dict[str,
         entry["description"] = description
     if schema.get("secret") or schema.get("writeOnly"):
         entry["sensitive"] = True
-    value = _VALUES.get(name, schema.get("default"))
+    value = schema.get("default")
     return entry if value is None else {**entry, "value": value}
 
 
@@ -107,10 +121,10 @@ def _text(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    files = plugin_files(about())
-    if len(sys.argv) == 1:
-        sys.stdout.write(files["target-bridge.yml"])
-    for path, text in files.items() if len(sys.argv) > 1 else ():
+    files = plugin_files(about(), about("tap_bridge"))
+    if sys.argv[1:] in ([], ["tap"]):
+        sys.stdout.write(files["tap-bridge.yml" if sys.argv[1:] else "target-bridge.yml"])
+    for path, text in files.items() if sys.argv[1:] not in ([], ["tap"]) else ():
         file = Path(sys.argv[1]) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, worth_hiding
 from bridge.settings.text.tree import Key
 from bridge.settings.values.checked import pipeline_name
+from bridge.settings.values.stores import AWS_CREDENTIALS
 
 ALIASES = {"destination_path": "bucket", "compression_method": "compression", "partition_cols": "partition_by"}
 """Other names of settings, by which other targets know them."""
@@ -51,11 +52,6 @@ _PLACES: dict[str, Key] = {
     "metrics": ("metrics",),
 }
 """What the settings are called in bridge.yaml."""
-_CREDENTIALS = {
-    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
-    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
-    "aws_session_token": "AWS_SESSION_TOKEN",
-}
 _NOT_OURS = ("replication_method", "replication_key", "lookback")
 """Keys of `streams` that are for a tap that we start ourselves."""
 _NAME = "target-bridge"
@@ -266,11 +262,6 @@ class _Setting:
         return "", 0
 
 
-def credentials(config: Mapping[str, Any]) -> dict[str, str]:
-    """The credentials among the settings, as boto3 looks for them in the environment."""
-    return {name: config[key] for key, name in _CREDENTIALS.items() if config.get(key)}
-
-
 def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeline:
     """Return the pipeline that the settings describe. Raises `SettingsError` naming the setting.
 
@@ -297,7 +288,7 @@ def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeli
         pipeline = Pipeline.model_validate(keys)
     except ValidationError as error:
         raise explained(error, _Setting())[0][1] from None
-    secrets = [given[key] for key in _CREDENTIALS if key in given]
+    secrets = [given[key] for key in AWS_CREDENTIALS if key in given]
     secrets += secrets_of(pipeline.notify, pipeline.openlineage)
     secrets += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     return pipeline.model_copy(update={"secrets": worth_hiding(secrets)})

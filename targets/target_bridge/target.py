@@ -30,12 +30,13 @@ from bridge.load.plan import Request
 from bridge.load.result import Result
 from bridge.load.run import Run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.stores import aws_credentials
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.tap.source import home_folder
 from bridge.tap.stdin import Piped, Start, Stdin
 from target_bridge.mapped import Mapped
 from target_bridge.origin import given_state, meltano_state
-from target_bridge.settings import CONFIG_JSONSCHEMA, credentials, pipeline_of
+from target_bridge.settings import CONFIG_JSONSCHEMA, pipeline_of
 
 _MAPPING = ("stream_maps", "flattening_enabled")
 _KEY = ("key is missing", "key is null")
@@ -95,7 +96,7 @@ class TargetBridge(Target):
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would complain when we stop the JVM
         try:
             pipeline = pipeline_of(self.config, os.environ)
-            os.environ.update(credentials(self.config))
+            os.environ.update(aws_credentials(self.config))
             stdin, result = self._run(pipeline, file)
         except BridgeError as error:
             _raise(error)

@@ -1,4 +1,4 @@
-"""Medians of the runs, and the four promises computed from them. Nothing here measures.
+"""Medians of the runs, and the five promises computed from them. Nothing here measures.
 
 A bar is printed, never asserted in a test: a timed test on a shared machine fails for reasons that are not ours.
 """
@@ -14,7 +14,7 @@ from .system import SMALL_RUN_RECORDS
 
 SPEED_OVER_DATASPOC = 3.0
 MARGINAL_OF_LIMIT = 0.8
-SMALL_RUN_OVER_BARE = 1.3
+SMALL_RUN_OVER_BARE = 1.15
 ORCHESTRATOR_BYTES = 200_000_000
 WARM_BEYOND_TAP = 1.0
 
@@ -70,7 +70,8 @@ def rows_of(runs: Iterable[Run]) -> list[Row]:
 
 def bars_of(rows: Sequence[Row]) -> list[Bar]:
     """The bars of the project, in its order."""
-    return [_over_dataspoc(rows), _marginal(rows), _small_run(rows), _orchestrator(rows)]
+    marginal = _marginal(rows, "limit", "the limit's"), _marginal(rows, "duckdb", "DuckDB's COPY's")
+    return [_over_dataspoc(rows), *marginal, _small_run(rows), _orchestrator(rows)]
 
 
 def warm_bar(tap_seconds: float, warm_seconds: float) -> Bar:
@@ -127,9 +128,9 @@ def _over_dataspoc(rows: Sequence[Row]) -> Bar:
     )
 
 
-def _marginal(rows: Sequence[Row]) -> Bar:
-    title = f"marginal rate: at least {MARGINAL_OF_LIMIT:g} x the limit's"
-    ours, limit = (marginal_rate(rows, system) for system in ("ours", "limit"))
+def _marginal(rows: Sequence[Row], system: str, whose: str) -> Bar:
+    title = f"marginal rate: at least {MARGINAL_OF_LIMIT:g} x {whose}"
+    ours, limit = marginal_rate(rows, "ours"), marginal_rate(rows, system)
     if ours is None or limit is None:
         return _not_run(title)
     figures = f"{ours / limit:.2f} x ({ours:,.0f} / {limit:,.0f} records/s)"

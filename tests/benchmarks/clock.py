@@ -8,17 +8,17 @@ import time
 from pathlib import Path
 
 from bridge import cli
-from bridge.load import retry
-from bridge.load.run import Run
+from bridge.load import run
+from bridge.load.plan import RunContext
 
 BEFORE = "Python and its imports"
 BEGINS: list[tuple[str, float]] = []
 
 
-class Timed(Run):
+class Timed(RunContext):
     """A run that notes when each of its stages begins."""
 
-    @property
+    @property  # type: ignore[override]
     def stage(self) -> str:
         """What it is at."""
         return BEGINS[-1][0]
@@ -39,7 +39,7 @@ def _began() -> float:
 def main() -> None:
     """Run the command line, and write the seconds of each stage to OUT."""
     out, *sys.argv[1:] = sys.argv[1:]
-    began, retry.Run = _began(), Timed  # type: ignore[misc]
+    began, run.RunContext = _began(), Timed  # type: ignore[misc]
     try:
         cli.main()
     finally:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bridge.spark.query import spread
+from bridge.spark.query import spread, warm_up
 from bridge.spark.session import Session
 
 Spread = Callable[..., list[dict[str, Any]]]
@@ -25,6 +25,7 @@ def here(work: Callable[[Any, Any], dict[str, Any]], job: Any, payloads: list[An
 def executors(folder: Path) -> Iterator[Spread]:
     """Have it done by a task each, as many at once as there are cores."""
     session = Session(f"local[{os.cpu_count()}]", {}, folder, folder / "spark.log")
+    warm_up(session.spark, os.cpu_count() or 1)
     try:
         yield partial(spread, session.spark)
     finally:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from .bench import Case, Folders, Run, run_one
 from .cli import HOME
-from .inputs import SEED, Input, prepare
+from .inputs import SEED, Input, discovered, prepare
 from .ours import PIPELINE, Ours
 from .shape import BLOCK_RECORDS, SCHEMA, STREAM, block_lines
 from .system import SMALL_RUN_RECORDS, Job, Rows
@@ -154,7 +154,7 @@ def made(folder: Path, form: Form) -> Input:
         with part.open("wb", buffering=1 << 20) as file:
             file.writelines(form.write())
         part.replace(path)
-    return Input(form.records, path, ())
+    return discovered(Input(form.records, path, ()))
 
 
 def main() -> int:

@@ -6,12 +6,15 @@ holds at most one million records, so that a one-shot read of four million needs
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from tap_replay.recording import discover
 
 from .shape import BLOCK_RECORDS, block_lines, schema_line, state_line
 
@@ -33,6 +36,11 @@ class Input:
     """The same RECORD lines, nothing else."""
 
     @property
+    def catalog(self) -> Path:
+        """What the tap would discover, which would be a second look at every line."""
+        return self.singer.with_suffix(".catalog.json")
+
+    @property
     def size_bytes(self) -> int:
         return self.singer.stat().st_size
 
@@ -51,6 +59,15 @@ def prepare(folder: Path, records: int) -> Input:
     if not all(path.exists() for path in (made.singer, *made.pieces)):
         _require_space(home, 2 * records * _BYTES_PER_RECORD)
         _write(made)
+    return discovered(made)
+
+
+def discovered(made: Input) -> Input:
+    """The input, its catalog written where it is not there yet."""
+    if not made.catalog.exists():
+        part = made.catalog.with_suffix(".part")
+        part.write_text(json.dumps(discover(str(made.singer))), encoding="utf-8")
+        part.replace(made.catalog)
     return made
 
 

@@ -38,7 +38,7 @@ class Ours(System):
     def launch(self, job: Job) -> Launch:
         """A new lake and project folder each time; the machine's cache (the JVM archive) is kept, as at a user's."""
         config = json.dumps({"path": str(job.input.singer)})
-        tap = ("--tap", shlex.quote(tap_command()), "--tap-config", config)
+        tap = ("--tap", shlex.quote(tap_command()), "--tap-config", config, "--catalog", job.input.catalog)
         command: list[str | Path] = [
             own_program("singer-bridge"),
             "run",

@@ -95,9 +95,28 @@ def _markdown(
 ) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(cells(row, labels[row.system], rows)) + " |" for row in rows]
+    lines += ["", *_chart(rows, labels)]
     lines += ["", *(f"- {_bar_line(bar)}" for bar in bars_of(rows)), ""]
     lines.append("; ".join(f"{name}: {value}" for name, value in (*known.items(), *settings.items())))
     return "\n".join(lines) + "\n"
+
+
+def _chart(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
+    """A Mermaid chart of the rates, each at the largest size that the system ran at."""
+    largest = {row.system: row for row in rows if row.runs and row.records > SMALL_RUN_RECORDS}
+    if not largest:
+        return []
+    names = ", ".join(f'"{labels[name].removeprefix("limit: ")}, {row.records:,}"' for name, row in largest.items())
+    rates = [round(row.records_per_second) for row in largest.values()]
+    return [
+        "```mermaid",
+        "xychart-beta horizontal",
+        '    title "records a second, start and end included"',
+        f"    x-axis [{names}]",
+        f'    y-axis "records/s" 0 --> {max(rates)}',
+        f"    bar {rates}",
+        "```",
+    ]
 
 
 def _bar_line(bar: Bar) -> str:

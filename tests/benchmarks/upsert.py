@@ -15,11 +15,14 @@ import random
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
@@ -45,7 +48,25 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), *(pa.field(f"c{n}", pa.string()) for n in range(_TEXTS))]
 )
 _STEP = 500_000
-_TRIES = 3
+Figures = dict[str, float]
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of all those below it."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])  # its own and those of children that have ended
+    return total
+
+
+@contextmanager
+def measured_by(figures: Figures) -> Iterator[None]:
+    """Measure what is inside."""
+    began, cpu = time.perf_counter(), _cpu_seconds()
+    yield
+    figures["seconds"] = time.perf_counter() - began
+    figures["cpu_seconds"] = _cpu_seconds() - cpu
 
 
 def rows_of(ids: list[int] | range, seed: int) -> pa.Table:
@@ -93,20 +114,20 @@ class Lake:
             self.files.pop(name)
         self.files |= {add.name: add.live for add in adds}
 
-    def upsert(self, ids: list[int]) -> dict[str, float]:
+    def upsert(self, ids: list[int]) -> Figures:
         """Merge rows with these ids as a run does that has just started, and return the figures."""
         spill_rows = with_message_order(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
-        began = time.perf_counter()
-        spill = Spill(self.job, "t", spill_rows.schema)
-        spill.add(spill_rows)
-        merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
-        batch = MergeSpec("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
-        merged = merger.merge(batch, TableState("t", None, self.files), [spill.finish()])
-        touched = sum(self.files[name].size for name in merged.removes)
-        self.publish(merged.adds, merged.removes)
-        took = time.perf_counter() - began
+        figures = Figures()
+        with measured_by(figures):
+            spill = Spill(self.job, "t", spill_rows.schema)
+            spill.add(spill_rows)
+            merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
+            batch = MergeSpec("t", TableSchema(SCHEMA).to_json(), 1, hard=False)
+            merged = merger.merge(batch, TableState("t", None, self.files), [spill.finish()])
+            touched = sum(self.files[name].size for name in merged.removes)
+            self.publish(merged.adds, merged.removes)
         written = sum(add.size for add in merged.adds)
-        return {"seconds": took, "files": len(merged.removes), "touched": touched, "written": written}
+        return figures | {"files": len(merged.removes), "touched": touched, "written": written}
 
 
 class DeltaRs:
@@ -122,18 +143,17 @@ class DeltaRs:
         reader = pa.RecordBatchReader.from_batches(SCHEMA, batches)
         write_deltalake(self.uri, reader, target_file_size=self.file_size, writer_properties=ZSTD)
 
-    def upsert(self, ids: list[int]) -> dict[str, float]:
+    def upsert(self, ids: list[int]) -> Figures:
         """Merge rows with these ids and return the figures."""
         changes, table = rows_of(ids, 7), DeltaTable(self.uri)
         before = self._sizes(table)
-        began = time.perf_counter()
-        merge = table.merge(changes, "t.id = s.id", source_alias="s", target_alias="t", writer_properties=ZSTD)
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        took = time.perf_counter() - began
+        figures = Figures()
+        with measured_by(figures):
+            merge = table.merge(changes, "t.id = s.id", source_alias="s", target_alias="t", writer_properties=ZSTD)
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
         after = self._sizes(table)
         gone, new = before.keys() - after.keys(), after.keys() - before.keys()
-        return {
-            "seconds": took,
+        return figures | {
             "files": len(gone),
             "touched": sum(before[name] for name in gone),
             "written": sum(after[name] for name in new),
@@ -145,7 +165,7 @@ class DeltaRs:
         }
 
 
-def measured(rows: int, changes: int, file_size: int, spread: Spread, *, peer: bool) -> dict[str, Any]:
+def measured(rows: int, changes: int, rounds: int, file_size: int, spread: Spread, *, peer: bool) -> dict[str, Any]:
     """Return the figures of one table, of its size and of both kinds of changes."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder), file_size, spread)
@@ -153,24 +173,32 @@ def measured(rows: int, changes: int, file_size: int, spread: Spread, *, peer: b
         other = DeltaRs(Path(folder), file_size) if peer else None
         if other:
             other.fill(rows)
-        found: dict[str, Any] = {"rows": rows, "files": len(lake.files)}
-        found["bytes"] = sum(file.size for file in lake.files.values())
+        result: dict[str, Any] = {"rows": rows, "files": len(lake.files)}
+        result["bytes"] = sum(file.size for file in lake.files.values())
         old, dice = changes * 9 // 10, random.Random(1)
         for kind in ("clustered", "random"):
-            tries, others = [], []
-            for number in range(_TRIES):
+            ours, others = list[Figures](), list[Figures]()
+            for number in range(rounds):
                 first = rows // 3 + number * old
                 near = list(range(first, first + old))
                 ids = near if kind == "clustered" else dice.sample(range(rows), old)
                 new = range(2 * rows + number * changes, 2 * rows + number * changes + changes - old)
-                tries.append(lake.upsert([*ids, *new]))
+                ours.append(lake.upsert([*ids, *new]))
                 if other:
                     others.append(other.upsert([*ids, *new]))
-            found[kind] = min(tries, key=lambda figures: figures["seconds"])
-            found[kind]["written/touched"] = round(found[kind]["written"] / found[kind]["touched"], 3)
+            result[kind] = _medians(ours)
+            result[kind]["written/touched"] = round(result[kind]["written"] / result[kind]["touched"], 3)
             if others:
-                found[kind]["delta-rs"] = min(others, key=lambda figures: figures["seconds"])
-        return found
+                result[kind]["delta-rs"] = _medians(others)
+                result[kind]["ratios"] = {
+                    name: round(median(a[name] / b[name] for a, b in zip(ours, others, strict=True)), 2)
+                    for name in ("seconds", "cpu_seconds")
+                }
+        return result
+
+
+def _medians(rounds: list[Figures]) -> dict[str, Any]:
+    return {name: round(median(one[name] for one in rounds), 3) for name in rounds[0]}
 
 
 def main() -> None:
@@ -178,13 +206,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--file-size", type=int, default=16, help="MiB")
     parser.add_argument("--delta-rs", action="store_true")
     parser.add_argument("--spark", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, executors(Path(folder)) if asked.spark else nullcontext(here) as each:
         for rows in asked.rows:
-            print(json.dumps(measured(rows, asked.changes, asked.file_size << 20, each, peer=asked.delta_rs)))
+            print(
+                json.dumps(
+                    measured(rows, asked.changes, asked.rounds, asked.file_size << 20, each, peer=asked.delta_rs)
+                )
+            )
             sys.stdout.flush()
 
 

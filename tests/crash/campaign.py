@@ -51,10 +51,14 @@ _LOCAL = {
     "close": r"os.truncate \d+ 0",
     "writing": r"open .*/pending/part-",
 }
+# Not a pending file, nor the bytes of an upload that is completed once its commit is on record.
+_PUBLISHED = (
+    r"http.client.send (PUT|POST) \S*/crash/(?!pending/)\w+/part-(?!\S*(uploads|partNumber|comp=block(?!list)))"
+)
 _S3 = {
     "before record": r"http.client.send PUT \S*/crash/commits/",
-    "record": r"http.client.send (PUT|POST) \S*/crash/\w+/part-",
-    "visible": r"http.client.send (PUT|POST) \S*/crash/\w+/part-",
+    "record": _PUBLISHED,
+    "visible": _PUBLISHED,
     "manifest": r"http.client.send PUT \S*/\.bridge/tables/\S*manifest",
     "state": r"http.client.send PUT \S*/crash/state\.json",
     "streams": r"http.client.send PUT \S*/crash/streams/",

@@ -306,6 +306,18 @@ CASES: dict[str, Case] = {
         stated(a=6, b=6),
         before=[Run(by_key(half_of_them), load_method="upsert")],
     ),
+    "spool in the bucket": Case(
+        Run(two_streams, in_bucket=True, lag=1),
+        {"a": ids(6), "b": ids(6)},
+        stated(a=6, b=6),
+        before=[Run(half_of_them)],
+    ),
+    "spool in the bucket, by key": Case(
+        Run(by_key(two_streams), load_method="upsert", in_bucket=True),
+        {"a": ids(6), "b": ids(6)},
+        stated(a=6, b=6),
+        before=[Run(by_key(half_of_them), load_method="upsert")],
+    ),
     "overwrite": generations(),
     "--full": Case(
         Run(two_streams, full=True), {"a": ids(6), "b": ids(6)}, stated(a=6, b=6), before=[Run(half_of_them)]

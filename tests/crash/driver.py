@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from bridge.spool.spool import Spool
 from bridge.storage import Storage, open_storage
 from bridge.write.context import WriteContext
 from bridge.write.rejects import write_rejects
+from bridge.write.shared_spool import delete_files, pack, upload
 from bridge.write.task import write_bundle
 
 PIPELINE = "p"
@@ -63,6 +64,8 @@ class Run:
     hard_delete: bool | None = None
     file_size: int | None = None
     guard: TableGuard = _ANY_SIZE
+    in_bucket: bool = False
+    """The spool lies in the bucket, as on a cluster without a shared folder."""
     spark: Any = None
     """The session in which views are changed."""
     mark: Callable[[str], None] = lambda name: None
@@ -81,6 +84,7 @@ class Run:
             storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
         )
         job = WriteContext(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.layouts)
+        job = replace(job, in_bucket=self.in_bucket)
         self._storage, self._job, self._spool = storage, job, Spool(scratch)
         self._ledger = Accounting(
             committer,
@@ -137,6 +141,10 @@ class Run:
     def _act(self, events: Iterable[Event]) -> None:
         for event in events:
             assert isinstance(event, Sealed)
+            if self.in_bucket and event.batch:
+                packed = pack(self._job, event.batch)
+                upload(self._job, self._storage, packed)
+                event = replace(event, batch=packed.batch)  # noqa: PLW2901
             self._waiting.append(event)
             self._drain(self.lag if event.batch else 0)
 
@@ -151,6 +159,8 @@ class Run:
                 self._commit(sealed)
             if batch:
                 self._spool.retire(batch)
+                if self.in_bucket:
+                    delete_files(self._job, sorted({segment.file for segment in batch.segments}))
 
     def _commit(self, sealed: Sealed) -> None:
         assert sealed.barrier

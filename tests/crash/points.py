@@ -43,6 +43,8 @@ def change_of(event: Event) -> str:
         return _of_spool(event)
     if event.verb == "ctypes.dlsym":
         return "the table is exchanged"
+    if "/pending/spool-" in event.target and "delete_files" in event.names:
+        return "a segment is let go"
     path = event.target if "publish" in event.main or not event.key else event.key
     if "/pending/" in event.source or "/trash/" in path or not path.startswith(".bridge/"):
         return _of_file(event, path)

@@ -21,7 +21,7 @@ from bridge.settings.values.stores import S3Options
 from bridge.storage import open_storage
 from tests.contract.crashing import Crash, Faults, crashing
 from tests.support.delta_lake import DeltaLake
-from tests.support.iceberg_lake import IcebergLake
+from tests.support.iceberg_lake import IcebergLake, PartitionedLake
 from tests.support.lake import DEAD, FIRST, closed
 
 from .places import InBucket, Place
@@ -35,9 +35,13 @@ HISTORY: list[tuple[Callable[[DeltaLake, Committer], None], list[int]]] = [
 ]
 """Commits: an append to no table, a new column, a merge by key, an overwrite; with the ids after each."""
 
-FORMATS = {"delta": (DeltaLake, "_delta_log"), "iceberg": (IcebergLake, "/metadata/")}
+FORMATS = {
+    "delta": (DeltaLake, "_delta_log"),
+    "iceberg": (IcebergLake, "/metadata/"),
+    "partitions": (PartitionedLake, "/metadata/"),
+}
 """By format: the table, and a part of the paths of its log."""
-TABLES = [("delta", "local"), ("iceberg", "local"), ("delta", "s3"), ("delta", "s3-uploads")]
+TABLES = [("delta", "local"), ("iceberg", "local"), ("delta", "s3"), ("delta", "s3-uploads"), ("partitions", "local")]
 
 
 def cells(quick: list[int], slow: list[int]) -> list[Any]:
@@ -160,7 +164,7 @@ def table(where: tuple[str, str], before: int, place: Place) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("before", range(len(HISTORY)))
-@pytest.mark.parametrize(("where", "every"), cells([3, 9, 13, 13], [1, 1, 1, 1]))
+@pytest.mark.parametrize(("where", "every"), cells([3, 9, 13, 13, 9], [1, 1, 1, 1, 1]))
 def test_one_death(table: Table, before: int, every: int) -> None:
     """Wherever a run dies a reader has the rows before or those after, and the next run completes it."""
     for at in range(before % every, len(table.steps()), every):
@@ -170,7 +174,7 @@ def test_one_death(table: Table, before: int, every: int) -> None:
 
 
 @pytest.mark.parametrize("before", range(len(HISTORY)))
-@pytest.mark.parametrize(("where", "every"), cells([7, 80], [1, 1, 3, 3]))
+@pytest.mark.parametrize(("where", "every"), cells([7, 80], [1, 1, 3, 3, 3]))
 def test_death_of_the_recovery(table: Table, before: int, every: int) -> None:
     """A recovery that dies around the table's own commit leaves nothing that a third run cannot repair."""
     steps = table.steps()
@@ -187,7 +191,7 @@ def test_death_of_the_recovery(table: Table, before: int, every: int) -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2, 3])
-@pytest.mark.parametrize("where", TABLES[:2], ids=FORMATS)
+@pytest.mark.parametrize("where", TABLES[:2], ids=["delta", "iceberg"])
 def test_lost_files(table: Table, before: int) -> None:
     """A commit whose pending files are lost before they are visible is taken back, and loaded again."""
     steps = table.steps()
@@ -200,7 +204,7 @@ def test_lost_files(table: Table, before: int) -> None:
     table.complete()
 
 
-@pytest.mark.parametrize(("where", "rounds"), [(TABLES[0], 30), (TABLES[1], 15)], ids=FORMATS)
+@pytest.mark.parametrize(("where", "rounds"), [(TABLES[0], 30), (TABLES[1], 15)], ids=["delta", "iceberg"])
 def test_a_polling_reader_sees_whole_commits(where: tuple[str, str], rounds: int, place: Place) -> None:
     """While tables are replaced again and again a reader has the rows of one commit, never of two, and no error."""
     ended, seen = threading.Event(), set()

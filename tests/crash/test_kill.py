@@ -26,6 +26,9 @@ LANES = int(os.environ.get("LANES") or 2)
 _ALL_LAKES = ",".join(f"{shape},s3-{shape}" for shape in SHAPES)
 LAKES = (os.environ.get("LAKES") or _ALL_LAKES).split(",")
 
+SPOOL = {"spool": {"dir": os.environ["SPOOL"]}} if os.environ.get("SPOOL") else {}
+"""`bucket`: the spool of the long campaign lies in the bucket, as on a cluster."""
+
 LAKES_OF_STORES: dict[str, Callable[[str, Any], Bucket]] = {"s3": Bucket}
 """By the scheme of its URI, with which the name of such a lake begins; tests/interop adds more."""
 
@@ -154,7 +157,7 @@ def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, reque
         store, _, kind = name.rpartition("-")
         shape = next(shape for shape in SHAPES if shape.name == kind)
         with _bucket(server, name) if store else nullcontext() as bucket:
-            project = Project(tmp_path / name, shape, bucket, added=_ADDED)
+            project = Project(tmp_path / name, shape, bucket, added=_ADDED, **SPOOL)
             return _besiege(project, plan(f"{SEED} {name}", each), reader_session, a_second=4).findings
 
     with ThreadPoolExecutor(LANES) as lanes:

@@ -7,8 +7,10 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from .campaign import ORPHAN_SECONDS, RUN_SECONDS, Campaign
@@ -54,16 +56,25 @@ def _committed(project: Project) -> int:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+    ("send", "number", "code"),
+    [
+        (os.killpg, signal.SIGTERM, 143),
+        pytest.param(os.killpg, signal.SIGHUP, 129, marks=pytest.mark.slow),
+        pytest.param(os.kill, signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(os.kill, signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_the_run_with_all_that_its_last_state_covers(
-    project: Project, number: signal.Signals, code: int
+    project: Project, send: Callable[[int, int], None], number: signal.Signals, code: int
 ) -> None:
-    """What the tap had said before the signal is committed, nobody lives on, the next run completes the lake."""
+    """What the tap had said before the signal is committed, nobody lives on, the next run completes the lake.
+
+    Also where the signal is to the whole process group, as a supervisor and a terminal that is closed send it.
+    """
     with Orchestrator(project.folder) as run:
         run.wait_until(lambda: run.said)
         run.wait_for("jvm")
-        run.process.send_signal(number)
+        send(run.process.pid, number)
         assert run.wait(RUN_SECONDS) == code, run.stderr
         assert run.survivors(ORPHAN_SECONDS) == []
         assert run.result["status"] == "interrupted"
@@ -73,6 +84,22 @@ def test_a_signal_ends_the_run_with_all_that_its_last_state_covers(
     assert said - 300 <= committed <= said + 100
     assert 0 < committed < 2 * NEW_RECORDS
     assert project.needs_recovery(), "an interrupted run does not close its lease"
+    Campaign(project).clean_run()
+
+
+@pytest.mark.slow
+def test_a_signal_to_all_its_processes(project: Project) -> None:
+    """As systemd ends a service by default: tap, JVM and workers die of it, and the run was stopped, not failed."""
+    with Orchestrator(project.folder) as run:
+        run.wait_until(lambda: run.said)
+        run.wait_for("jvm")
+        for process in run.family():
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        assert run.wait(RUN_SECONDS) == 143, run.stderr
+        assert run.survivors(ORPHAN_SECONDS) == []
+        assert run.result["status"] == "interrupted"
+    check_bookmarks(project)
     Campaign(project).clean_run()
 
 

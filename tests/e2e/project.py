@@ -50,8 +50,9 @@ _OLAKE = {"stream": "users", "namespace": "public", "sync_mode": "", "state": {"
 EXTRA: dict[str, dict[str, str]] = {
     "--format meltano": {"state.json": json.dumps({"singer_state": _STATE})},
     "--format olake": {"olake/state.json": json.dumps({"type": "STREAM", "version": 7, "streams": [_OLAKE]})},
+    "-o models/": {"models/summary.sql": "select 1"},
 }
-"""Files that an example with these words reads."""
+"""Files that an example with these words reads, or finds beside what it writes."""
 
 BEFORE = {"--from-env staging": "state set flights state.json --env staging --yes"}
 """What has to be typed before an example with these words."""

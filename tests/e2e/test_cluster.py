@@ -234,6 +234,29 @@ def test_a_cluster_keeps_views(tmp_path: Path, cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
+def test_a_cluster_needs_no_shared_folder(tmp_path: Path, python: Path, s3: S3Server) -> None:
+    """Without `spool.dir` driver and executors meet in the bucket alone: rows, upserts, SQL and views get there."""
+    project = tmp_path / "project"
+    project.mkdir()
+    if not can_hide(project):
+        pytest.skip("only root may give a process its own view of the files")
+    with running_cluster(tmp_path, python=python) as cluster:
+        cluster.grow(2, hidden=project)
+        job = S3Job(project, cluster, s3, "unshared")
+        del job.pipeline["spool"]["dir"]
+        job.pipeline["streams"] = {"orders": {"transform": "SELECT * FROM stream"}, "users": {"load_method": "upsert"}}
+        text = "SELECT id % 7 AS part, count(*) AS n, sum(id) AS total, max(id) AS last FROM {} GROUP BY part"
+        job.pipeline["views"] = {f"{name}_by_part": text.format(name) for name in RECORDS}
+        assert job.records(job.start()) == RECORDS
+        job.tap(more=100)
+        assert job.records(job.start()) == dict.fromkeys(RECORDS, 100)
+    assert job.exact(more=100)
+    compared = check_commits("s3://unshared/team", "smoke")
+    assert all(compared[view] > 1 for view in job.pipeline["views"])
+    assert job.pending() == []
+
+
+@pytest.mark.slow
 def test_a_worker_lost_from_a_shared_folder_costs_no_row(tmp_path: Path, cluster: Cluster) -> None:
     """A machine that goes away in the middle of a run leaves its work to the other; no record is lost or doubled."""
     job = Job(tmp_path, cluster)
@@ -331,11 +354,16 @@ def test_a_users_own_modules_and_python_reach_executors(tmp_path: Path, cluster:
     assert f"/{session.shipped}/bridge/" in ours
 
 
-@pytest.mark.parametrize("where", ["local", pytest.param("cluster", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "where", ["local", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bucket", "cluster"))]
+)
 def test_spark_3_5_loads_each_record_once(tmp_path: Path, old_spark: Path, python: Path, where: str) -> None:
-    """The oldest Spark that is supported does what the newest does, on this machine and on a cluster."""
-    if where == "local":
+    """The oldest Spark that is supported does what the newest does: here, by a spool in the bucket, on a cluster."""
+    if where != "cluster":
         job = Job(tmp_path, driver=old_spark)
+        if where == "bucket":
+            job.pipeline["spool"]["dir"] = "bucket"
+            job.pipeline["streams"] = {"users": {"load_method": "upsert"}}
         assert job.records(job.start()) == RECORDS
     else:
         with running_cluster(tmp_path, spark=old_spark, python=python) as cluster:

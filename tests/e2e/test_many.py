@@ -1,16 +1,24 @@
-"""Several runs in one process, each with its own Spark; and what `--resume` and `--max-records` leave for later."""
+"""Several runs of one command, each in its own process; and what `--resume` and `--max-records` leave for later."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 import pytest
 
-from tests.e2e.conftest import TAP, Done, Project, stream
+from tests.e2e.conftest import TAP, Done, Project, stream, wait_until_gone
+from tests.support.paged_shop import LAST, SECONDS, Shop
+from tests.support.service import until
 
 STREAMS = [stream("first", 100), stream("second", 100), stream("third", 100)]
 
@@ -56,7 +64,7 @@ def results(done: Done) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_several_sparks_one_after_another_and_what_is_left_out(pipelines: Project) -> None:
-    """Each pipeline is loaded whole in one process, whatever the one before it came to; a resumed one goes on."""
+    """Each pipeline is loaded whole, whatever the one before it came to; a resumed one goes on."""
     done = typed(pipelines, "run dies good large --keep-going --max-records 1000 --json")
     assert done.code == 1, done.err
     ran = results(done)
@@ -81,3 +89,118 @@ def test_several_sparks_one_after_another_and_what_is_left_out(pipelines: Projec
     assert resumed.json["streams"].keys() == {"second", "third"}
     assert loaded(pipelines, "dies/first") == loaded(pipelines, "dies/second") == loaded(pipelines, "dies/third")
     assert resumed.json["state"]["bookmarks"]["first"]["replication_key_value"] == 100
+
+
+@contextmanager
+def running(shop: Shop, line: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that works in the shop's folder; nothing of it is left at the end."""
+    words = [sys.executable, "-m", "bridge", *shlex.split(line)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+    wait_until_gone(shop.folder, 30)
+
+
+def session_ahead(shop: Shop) -> Path:
+    """Wait until a process has made a session of Spark and rehearsed with it."""
+    return until(lambda: list((shop.folder / ".singer-bridge" / "warm").glob("*/lake/.bridge")))[0]
+
+
+def pid_of_run(shop: Shop, name: str) -> int:
+    """The process of a pipeline's latest run."""
+    process = until(lambda: shop.records(name))[0].process
+    assert process
+    return int(process["pid"])
+
+
+@pytest.mark.timeout(300)
+def test_the_next_session_is_made_during_a_run(tmp_path: Path) -> None:
+    """`run --all`: while a pipeline loads, another process starts Spark for the next one, which takes it."""
+    shop = Shop(tmp_path, ("a", "b"))
+    with running(shop, "run --all --json -q") as run:
+        first = pid_of_run(shop, "a")
+        ahead = session_ahead(shop)
+        assert not shop.records("b")
+        runners = [one for one in psutil.Process(run.pid).children() if "bridge.service.runner" in one.cmdline()]
+        (other,) = {one.pid for one in runners} - {first}
+        out, err = run.communicate(timeout=200)
+        assert run.returncode == 0, err
+        assert pid_of_run(shop, "b") == other
+        assert not ahead.exists()
+    assert [(each["pipeline"], each["status"]) for each in json.loads(out)] == [("a", "success"), ("b", "success")]
+    assert shop.ids("a") == shop.ids("b") == list(range(1, LAST + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_signal_ends_the_run_and_those_after_it(tmp_path: Path) -> None:
+    """SIGINT to `run --all` is the run's: it ends cleanly, what it committed stays, the next pipeline is not run."""
+    shop = Shop(tmp_path, ("a", "b"))
+    shop.reads({"orders": {"last": 10 * LAST, "page": 2, "seconds": SECONDS}})
+    with running(shop, "run --all --keep-going --json") as run:
+        until(lambda: shop.ids("a"))
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=100)
+        assert run.returncode == 130
+        assert "not run: b" in err
+    assert [each["status"] for each in json.loads(out)] == ["interrupted"]
+    assert [record.status for record in shop.records("a")] == ["interrupted"]
+    assert shop.ids("a") == list(range(1, shop.ids("a")[-1] + 1))
+    assert not shop.records("b")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_run_dies_with_its_command(tmp_path: Path) -> None:
+    """kill -9 of `run --all`: its run, the taps and both JVMs end; the next one goes on, each row is there once."""
+    shop = Shop(tmp_path, ("a", "b"))
+    with running(shop, "run --all -q") as run:
+        until(lambda: shop.ids("a"))
+        session_ahead(shop)
+        run.kill()
+    with running(shop, "run --all -q") as run:
+        assert run.wait(200) == 0
+    assert shop.records("a")[0].status == "success"
+    assert shop.ids("a") == shop.ids("b") == list(range(1, LAST + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_that_is_killed_is_a_failure_of_its_pipeline_alone(tmp_path: Path) -> None:
+    """kill -9 of one run's process: the command says so, and --keep-going loads the next pipeline."""
+    shop = Shop(tmp_path, ("a", "b"))
+    with running(shop, "run --all --keep-going --json") as run:
+        until(lambda: shop.ids("a"))
+        psutil.Process(pid_of_run(shop, "a")).kill()
+        out, err = run.communicate(timeout=200)
+        assert run.returncode == 1
+        assert "the run's process ended without a result exit_code=-9" in err
+    killed, after = json.loads(out)
+    assert (killed["pipeline"], killed["error"]["type"], after["status"]) == ("a", "EngineError", "success")
+    assert shop.ids("b") == list(range(1, LAST + 1))
+    with running(shop, "run a -q") as run:
+        assert run.wait(100) == 0
+    assert shop.ids("a") == list(range(1, LAST + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_keeps_a_session_ahead(tmp_path: Path) -> None:
+    """`run --every`: the JVM of the second run is up while the first one's is gone; at SIGTERM nothing is left."""
+    shop = Shop(tmp_path)
+    shop.reads({"orders": {"last": 4}})
+    words = [sys.executable, "-m", "bridge", "run", "shop", "--every", "15s", "-q"]
+    with subprocess.Popen(words, cwd=tmp_path, start_new_session=True) as run:
+        until(lambda: [record.status for record in shop.records()] == ["success"])
+        shop.reads({"orders": {"last": 8}})
+        warm = tmp_path / ".singer-bridge" / "warm"
+        (ahead,) = until(lambda: list(warm.glob("*/lake/.bridge")))
+        until(lambda: [record.status for record in shop.records()] == ["success"] * 2)
+        until(lambda: not ahead.exists())
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 143
+    wait_until_gone(tmp_path, 30)
+    assert shop.ids() == list(range(1, 9))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,57 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.dataset as ds
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import Log
-from bridge.lake.runs import RunRecord, read_run, read_runs
+from bridge.lake.runs import read_run
 from bridge.storage import open_storage
-from tests.e2e.conftest import Project, processes_of, wait_until_gone
+from tests.e2e.conftest import processes_of, wait_until_gone
+from tests.support.paged_shop import LAST, SECONDS, Shop
 from tests.support.service import Queue, until
-
-TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
-LAST = 60
-SECONDS = float(os.environ.get("SERVICE_SECONDS", "0.4"))
-
-
-class Shop:
-    """A project whose pipelines read a tap that waits for each page; each page is a commit."""
-
-    def __init__(self, folder: Path, names: tuple[str, ...] = ("shop",), **more: Any) -> None:
-        self.project, self.folder = Project(folder), folder
-        (folder / "given").mkdir()
-        self.tap = shutil.copy(TAP, folder)
-        self.reads({"orders": {"last": LAST, "page": 2, "seconds": SECONDS}})
-        self.write(**dict.fromkeys(names, more))
-
-    def reads(self, streams: dict[str, Any]) -> None:
-        (self.folder / "source.json").write_text(json.dumps({"streams": streams}))
-
-    def write(self, **pipelines: dict[str, Any]) -> None:
-        """Write bridge.yaml, with these keys beside those that all have."""
-        tap = {"tap": [sys.executable, str(self.tap)], "select": ["*"]}
-        config = {"given": str(self.folder / "given"), "source": str(self.folder / "source.json")}
-        common = {"source": tap | {"config": config}, "destination": {"bucket": "lake"}, "commit": {"rows": 1}}
-        service = {"warm": 1, "max_runs": 2, "port": 0}
-        text = json.dumps({"service": service, "pipelines": {name: common | more for name, more in pipelines.items()}})
-        (self.folder / "bridge.yaml").write_text(text)
-
-    def ids(self, name: str = "shop") -> list[int]:
-        """The rows that a reader sees: of files without a leading dot."""
-        folder = self.folder / "lake" / name / "orders"
-        if not folder.exists():
-            return []
-        files = [str(path) for path in folder.glob("*.parquet")]
-        return sorted(ds.dataset(files).to_table(["id"])["id"].to_pylist()) if files else []
-
-    def records(self, name: str = "shop") -> list[RunRecord]:
-        """The run records, newest first."""
-        return list(read_runs(open_storage(str(self.folder / "lake"), None), name))
-
-    def head(self, name: str = "shop") -> int:
-        return Log(open_storage(str(self.folder / "lake"), None), name).latest()
 
 
 @contextmanager
@@ -293,23 +249,3 @@ def test_a_runner_dies_with_its_service(tmp_path: Path) -> None:
         service.wait()
         until(lambda: not jvm.is_running())
         wait_until_gone(tmp_path, 30)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_every_keeps_a_session_ahead(tmp_path: Path) -> None:
-    """`run --every`: the JVM of the second run is up while the first one's is gone; at SIGTERM nothing is left."""
-    shop = Shop(tmp_path)
-    shop.reads({"orders": {"last": 4}})
-    words = [sys.executable, "-m", "bridge", "run", "shop", "--every", "15s", "-q"]
-    with subprocess.Popen(words, cwd=tmp_path, start_new_session=True) as run:
-        until(lambda: [record.status for record in shop.records()] == ["success"])
-        shop.reads({"orders": {"last": 8}})
-        warm = tmp_path / ".singer-bridge" / "warm"
-        (ahead,) = until(lambda: list(warm.glob("*/lake/.bridge")))
-        until(lambda: [record.status for record in shop.records()] == ["success"] * 2)
-        until(lambda: not ahead.exists())
-        run.send_signal(signal.SIGTERM)
-        assert run.wait(60) == 143
-    wait_until_gone(tmp_path, 30)
-    assert shop.ids() == list(range(1, 9))

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop.fakegcs import FakeGcs
+from tests.interop.stores_page import note_outcomes
 
+_OUTCOMES: dict[str, str] = {}
 _HERE = Path(__file__).parent
 
 
@@ -16,6 +18,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "tests/interop/" in report.nodeid and (report.failed or report.when == "call"):
+        _OUTCOMES[report.nodeid] = report.outcome
+
+
+def pytest_sessionfinish() -> None:
+    """Note what ran, for docs/stores.md."""
+    note_outcomes(_OUTCOMES)
 
 
 @pytest.fixture(scope="module")

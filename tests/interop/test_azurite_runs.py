@@ -16,6 +16,7 @@ from bridge import Lake
 from bridge.settings.values.stores import AzureOptions
 from tests.e2e.conftest import stream
 from tests.interop.azurite import ACCOUNT, KEY, Azurite, Container
+from tests.support.tap_bridge import messages, read
 
 ABFSS = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
 
@@ -71,7 +72,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs, then `doctor`, `verify`, `sql`, `tables head`, and the code for Polars and pyarrow: each row once."""
+    """Two runs, then `doctor`, `verify`, `sql`, `tables head`, Polars, pyarrow, `tap-bridge`: each row once."""
     destination, environ, sas = dict(KINDS[kind]), dict(azurite.environ), azurite.sas("lake")
     if "SAS" in kind:
         destination["azure"] = {"account": ACCOUNT, "endpoint_url": azurite.endpoint, "sas_token": "${LAKE_SAS}"}
@@ -92,6 +93,9 @@ def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest
     assert len(project.command("tables", "head", "-s", "users", "--json").splitlines()) > 1
     options = AzureOptions(ACCOUNT, azurite.endpoint, sas)
     assert Lake(destination["bucket"], azure=options).table("shop", "users").count_rows() == 80
+    azure = {"account": ACCOUNT, "endpoint_url": azurite.endpoint, "sas_token": sas}
+    sent = messages(read(tmp_path, bucket=destination["bucket"], azure=azure), "RECORD")
+    assert sorted(one["record"]["id"] for one in sent if one["stream"] == "users") == list(range(1, 81))
     _read(project, kind, monkeypatch)
     _no_keys(project, azurite, sas)
 

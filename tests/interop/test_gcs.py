@@ -29,6 +29,13 @@ from tests.contract.test_s3_publish import (  # noqa: F401
     test_publish_goes_on_where_it_died,
     test_taking_back_what_died_half_published,
 )
+from tests.contract.test_spool import (  # noqa: F401 - a cluster's spool, on the store of this file
+    context,
+    test_a_dead_runs_spool_goes_with_the_next_run,
+    test_a_file_of_one_executor_is_read_by_another,
+    test_an_executor_reads_what_the_driver_sealed,
+    test_an_executor_that_cannot_read_the_bucket_names_its_host,
+)
 from tests.contract.test_storage import *  # noqa: F403
 from tests.crash import test_kill
 from tests.crash.test_kill import reader_session  # noqa: F401 - a fixture

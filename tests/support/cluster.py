@@ -15,14 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 STARTS_WITHIN_SECONDS = 60
-EXECUTORS_NEED = ("boto3", "msgspec", "orjson", "pyarrow", "simplejson")
+EXECUTORS_NEED = ("boto3", "msgspec", "numpy", "orjson", "pyarrow", "simplejson")
 """All that docs/cluster.md asks of the executors' Python."""
 
 
@@ -41,9 +41,17 @@ class Daemon:
     """A process of the cluster whose log lines can be waited for."""
 
     def __init__(
-        self, spark: Path, folder: Path, host: str, *words: str, hidden: Path | None = None, **environ: str
+        self,
+        spark: Path,
+        folder: Path,
+        host: str,
+        *words: str,
+        within: Sequence[str] = (),
+        hidden: Path | None = None,
+        **environ: str,
     ) -> None:
-        wrapped = [*_HIDE, str(hidden)] if hidden else []
+        """`within`: the words that start it in a network of its own."""
+        wrapped = [*within, *_HIDE, str(hidden)] if hidden else [*within]
         self.process = subprocess.Popen(
             [*wrapped, str(spark.with_name("spark-class")), *words, "--host", host, "--port", "0", "--webui-port", "0"],
             env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

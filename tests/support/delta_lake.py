@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
+from bridge.lake.formats.order_note import order_note
 from bridge.lake.log import Log
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
@@ -30,6 +31,10 @@ class DeltaLake:
 
     folder = "p/s"
     format = "delta"
+    folders = ""
+    """Hive's folders of its files."""
+    sort_by: tuple[str, ...] = ()
+    """The order that its files note."""
     not_checked: tuple[str, ...] = ("owner", "streams")
 
     def __init__(self, storage: Storage) -> None:
@@ -41,13 +46,13 @@ class DeltaLake:
 
     def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
         """Write a file with these ids and return it as a report names it; `columns` hold one text for all rows."""
-        name = file_name(committer.generation, 1)
-        source = pipeline_key("p", "pending", f"{name}.pending")
+        part = file_name(committer.generation, 1)
+        name, source = f"{self.folders}{part}", pipeline_key("p", "pending", f"{part}.pending")
         table = pa.table(
             {"id": ids} | {column: pa.array([value] * len(ids), pa.string()) for column, value in columns.items()}
         )
         with closing(self.storage.open_pending(source, f"{self.folder}/{name}")) as file:
-            pq.write_table(table, file)
+            pq.write_table(table.replace_schema_metadata(order_note(self.sort_by)), file)
             size = file.tell()
         facts = {"name": name, "source": source, "size": size, "rows": len(ids)}
         self.schema = keep_schema(self.storage, "p", TableSchema(table.schema))

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
+from bridge.commit.committer import Committer
+from bridge.lake.records import TableChange
 from bridge.storage import Storage
 from tests.support.delta_lake import DeltaLake
 
@@ -88,3 +91,17 @@ class IcebergLake(DeltaLake):
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.iceberg().scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: row["id"])
+
+
+class PartitionedLake(IcebergLake):
+    """The same, sorted, with partitions by `part`; an overwrite makes them by `name`."""
+
+    folders = "part=a/"
+    sort_by = ("id",)
+
+    def pending(self, committer: Committer, ids: list[int], **columns: Any) -> dict[str, Any]:
+        return super().pending(committer, ids, part="a", **columns)
+
+    def entry(self, *adds: dict[str, Any], removes: list[str] | None = None, mode: str = "append") -> TableChange:
+        by = "name" if mode == "replace" else "part"
+        return replace(super().entry(*adds, removes=removes, mode=mode), partition_by=(by,))

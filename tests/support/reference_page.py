@@ -156,7 +156,8 @@ def takes_a_name(command: click.Command) -> bool:
 
 def help_of(words: str, command: click.Command) -> str:
     """What `--help` says of a verb, but for its examples, and its own flags."""
-    arguments = " ".join(command.collect_usage_pieces(click.Context(command))[1:])
+    context = click.Context(command, **cli.context_settings)  # click keeps the names of the help flag of the first one
+    arguments = " ".join(command.collect_usage_pieces(context)[1:])
     usage = f"`singer-bridge {words} {arguments}`\n\n" if arguments not in ("", "[NAME]") else ""
     text = inspect.cleandoc(command.help or "").split("\b")[0].strip()
     table = flags_table(command)

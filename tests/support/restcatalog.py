@@ -25,14 +25,17 @@ _ERRORS = {
 
 
 class RestCatalog:
-    """The server. `lose` answers of commits are not given, though they are done.
+    """The server. `lose` answers of commits are not given, though they are done. `asked` are the commits' requests.
 
+    One that is `broken` does none and says so, as a server with a fault does.
     One that `hangs` answers only what its settings are, until it is left; `hung`: it was asked for more.
     """
 
     def __init__(self, folder: Path) -> None:
         self._sql = SqlCatalog("behind", uri=f"sqlite:///{folder}/rest.db")
         self.lose = 0
+        self.broken = False
+        self.asked: list[Any] = []
         self.hangs, self.hung, self._left = False, threading.Event(), threading.Event()
 
     def __enter__(self) -> RestCatalog:
@@ -90,6 +93,8 @@ class RestCatalog:
         except tuple(_ERRORS) as error:
             code, kind = next(found for type_, found in _ERRORS.items() if isinstance(error, type_))
             return code, {"error": {"message": str(error), "type": kind, "code": code}}
+        except RuntimeError as error:
+            return 500, {"error": {"message": str(error), "type": "InternalServerError", "code": 500}}
         except ConnectionAbortedError:
             return 504, {"error": {"message": "too late", "type": "GatewayTimeout", "code": 504}}
 
@@ -97,6 +102,9 @@ class RestCatalog:
         return self._said(self._sql.load_table(name))
 
     def _commit(self, name: tuple[str, ...], said: Any) -> Any:
+        self.asked.append(said)
+        if self.broken:
+            raise RuntimeError("the disk is full")
         asked = CommitTableRequest.model_validate(said)
         table = cast(Table, SimpleNamespace(name=lambda: name))
         done = self._sql.commit_table(table, asked.requirements, asked.updates)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,17 @@ ROOT = Path(__file__).parents[2]
 class S3Server:
     """The store, from the side of a test. `environ` is what a program needs to reach it."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Sequence[str] = (), address: str = "127.0.0.1") -> None:
+        """`words` start it where it has this address."""
+        self._words, self._address = words, address
         self.endpoint = ""
         self.environ: dict[str, str] = {}
 
     def __enter__(self) -> S3Server:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.support.s3server"]
+        command = [*self._words, sys.executable, "-W", "ignore", "-m", "tests.support.s3server", self._address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
         assert self._process.stdout is not None
-        self.endpoint = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        self.endpoint = f"http://{self._address}:{int(self._process.stdout.readline())}"
         self.environ = {
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "very-secret-key",
@@ -332,7 +334,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Serve until standard input ends; print the port first."""
+    """Serve at the address that is given until standard input ends; print the port first."""
     import logging
 
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -340,7 +342,7 @@ def main() -> None:
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     store = _Store(with_conditional_copies(DomainDispatcherApplication(create_backend_app)))
-    server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server(sys.argv[1], 0, store, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     print(server.port, flush=True)
     server.serve_forever()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridge.cli.options import json_option, limit_option, question_verb
+from bridge.cli.options import json_option, limit_option, output_option, question_verb
 from bridge.cli.plain import plain_json
 from bridge.cli.selection import Selection
 from bridge.cli.show import count_of, note, print_table
@@ -35,13 +35,7 @@ _EXAMPLE = 'singer-bridge sql "SELECT count(*) FROM orders"'
 @limit_option(50, "How many rows of the answer to print as a table.")
 @json_option("Print all rows, one JSON object a row.")
 @click.option("--csv", "csv_output", is_flag=True, help="Print all rows as CSV.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.parquet",
-    help="Write all rows to a Parquet file.",
-)
+@output_option("FILE.parquet", "Write all rows to a Parquet file.")
 def sql(
     selection: Selection,
     query: str | None,

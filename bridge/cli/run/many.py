@@ -1,84 +1,30 @@
-"""Several runs in one process: several pipelines, several attempts, and `--every`."""
+"""Several runs, of several pipelines or with `--every`: one after another, each in a process of its own."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from bridge.cli import events
-from bridge.cli.flags import explain
-from bridge.cli.plain import PlainLines
 from bridge.cli.run.batch import Batch, new_batch, resumed_batch
-from bridge.cli.run.progress import Progress
-from bridge.cli.run.summary import summary
+from bridge.cli.run.relay import Outcome, Relay, ReportedRun
+from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
-from bridge.cli.show import as_json, console, moment
-from bridge.errors import BridgeError, Interrupted, SettingsError
-from bridge.launch.launch import launch
+from bridge.cli.show import as_json, moment
+from bridge.errors import EngineError, Interrupted
+from bridge.exact_json import loads
 from bridge.load.plan import Request
 from bridge.load.result import Result
-from bridge.load.run import Run
 from bridge.load.stop import Stop
-from bridge.settings.options import Pipeline
+from bridge.service.assignment import SparkSettings
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
-from bridge.spark.warm.ahead import prepare, tidy
 
-_WORTH_WAITING = timedelta(seconds=15), timedelta(minutes=15)
-"""Intervals of `--every` between whose runs Spark stays up: it needs about 10 s to come up, and 600 MB all the time."""
-_NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
-"""Facts of a run that have an event of their own, or that may be large."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReporter:
-    """How runs are reported. `several`: the JSON is an array, and summaries name the pipeline."""
-
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    progress: bool = True
-    several: bool = False
-
-    def announce(self, text: str, event: str, **facts: object) -> None:
-        """Report what happens between runs."""
-        if self.quiet:
-            return
-        if events.is_json():
-            events.emit("info", event, **facts)
-        else:
-            console(err=True).print(text, markup=False, soft_wrap=True)
-
-    def finished(self, result: Result, attempts: int) -> int:
-        """Report how one run ended, and return its exit code."""
-        if isinstance(result.error, SettingsError):
-            explain(result.error)
-        if not self.quiet and events.is_json():
-            facts = result.to_json()
-            events.emit("info", "run_finished", **{key: facts[key] for key in facts if key not in _NOT_IN_EVENTS})
-            for warning in result.warnings:
-                events.emit("warning", "warning", pipeline=result.pipeline, message=warning)
-        elif not self.quiet and not self.json:
-            summary(result, attempts=attempts, named=self.several)
-        if result.error is None:
-            return 0
-        if self.verbose:
-            events.trace(result.error)
-        return events.report(result.error)
-
-    def shows_progress(self) -> bool:
-        """Whether progress is shown. The tap's own lines, and --json, replace it."""
-        return self.progress and not self.quiet and (events.is_json() or not (self.json or self.verbose))
-
-
-def _make_ahead(chosen: ChosenPipeline) -> None:
-    spark = chosen.pipeline.spark
-    with suppress(BridgeError, OSError):  # the run starts Spark itself, and reports what is wrong
-        prepare(spark.master, spark.conf, chosen.home / "warm")
+_WORTH_WAITING = timedelta(minutes=15)
+"""Up to this interval of `--every`, Spark stays up between runs, with 600 MB."""
 
 
 class PipelineRunner:
@@ -90,14 +36,20 @@ class PipelineRunner:
         self._chosen, self._request, self._reporter = chosen, request, reporter
         self._keep_going = keep_going
         self._stop = Stop()
+        self._relay = Relay(chosen[0].home / "warm", self._stop)
         self._code = 0
 
     def once(self) -> int:
         """Run them, and return the worst exit code. The first failure ends it, unless `keep_going`; a signal always."""
-        with self._stop:
-            results = self._all(self._first_batch())
+        with self._stop, closing(self._relay):
+            if self._reporter.several:
+                document: Any = self._all(self._first_batch())
+            else:
+                result, self._code = self._reporter.run(self._chosen[0], self._request, self._stop)
+                document = result.to_json()
+                self._make_class_data()
         if self._reporter.json:
-            as_json([result.to_json() for result in results] if self._reporter.several else results[0].to_json())
+            as_json(document)
         return self._code
 
     def repeat(self, every: timedelta) -> int:
@@ -105,82 +57,65 @@ class PipelineRunner:
 
         If a run takes longer than `every`, the times that it missed are skipped.
         """
-        with self._stop:
+        with self._stop, closing(self._relay):
             batch = self._first_batch()
             while True:
                 began = time.monotonic()
                 self._all(batch)
-                tidy()
                 batch = new_batch()
                 if self._code == 2 or self._code > 128:
                     return self._code
-                ahead = self._start_ahead(every)
+                if self._code or every > _WORTH_WAITING:
+                    self._relay.close()
+                else:
+                    self._relay.prepare(SparkSettings.of(self._chosen[0].pipeline))
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
                 at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
                 self._reporter.announce(f"next run at {moment(at)}", "next_run", at=at)
                 try:
                     self._stop.sleep(rest)
                 except Interrupted as error:
-                    if ahead and not ahead.is_alive():
-                        tidy()  # else the JVM ends with this process, and the next run deletes what it leaves
                     return error.exit_code
-                if ahead:
-                    ahead.join()
-
-    def _start_ahead(self, every: timedelta) -> threading.Thread | None:
-        """Make Spark's session for the next run of the first pipeline while we wait, if that is worth its memory."""
-        if self._code or not _WORTH_WAITING[0] <= every <= _WORTH_WAITING[1]:
-            return None
-        first = self._chosen[0]
-        thread = threading.Thread(target=_make_ahead, args=(first,), name="spark-ahead", daemon=True)
-        thread.start()
-        return thread
 
     def _first_batch(self) -> Batch:
         return resumed_batch(self._chosen) if self._request.resume and self._reporter.several else new_batch()
 
-    def _all(self, batch: Batch) -> list[Result]:
-        results: list[Result] = []
+    def _all(self, batch: Batch) -> list[Any]:
+        """Run them; return their results as JSON has them."""
+        results = []
         self._code = 0
         if batch.loaded:
             text = f"left out, the last batch loaded them: {', '.join(batch.loaded)}"
             self._reporter.announce(text, "left_out", pipelines=batch.loaded)
         rest = [chosen for chosen in self._chosen if chosen.pipeline.name not in batch.loaded]
+        request = replace(self._request, batch=batch.id if self._reporter.several else None)
         for place, chosen in enumerate(rest):
-            result = self._one(chosen, batch)
-            results.append(result)
-            if result.status == "interrupted" or (result.error and not self._keep_going):
-                self._report_skipped([other.pipeline.name for other in rest[place + 1 :]], result)
+            following = [SparkSettings.of(each.pipeline) for each in rest[place + 1 : place + 2]]
+            work = ReportedRun(chosen, request, self._reporter, events.chosen())
+            outcome = self._relay.run(work, *following)
+            results.append(self._result(chosen, outcome))
+            is_stopped = outcome.code > 128
+            self._code = outcome.code if is_stopped else max(self._code, outcome.code)
+            if is_stopped or (outcome.code and not self._keep_going):
+                self._report_skipped([other.pipeline.name for other in rest[place + 1 :]], is_stopped=is_stopped)
                 break
-        if not self._code and make_in_background(self._chosen[-1].pipeline.spark.master, asked=False):
-            self._reporter.announce(ANNOUNCEMENT, "class_data")
+        self._make_class_data()
         return results
 
-    def _one(self, chosen: ChosenPipeline, batch: Batch) -> Result:
-        pipeline = chosen.pipeline
-        request = replace(self._request, batch=batch.id if self._reporter.several else None)
-        result = launch(
-            pipeline, request, chosen.home, stop=self._stop, execute=self._execute, waiting=self._report_retry
-        )
-        code = self._reporter.finished(result, pipeline.retry.attempts)
-        self._code = code if result.status == "interrupted" else max(self._code, code)
-        return result
+    def _result(self, chosen: ChosenPipeline, outcome: Outcome) -> Any:
+        if outcome.document:
+            return loads(outcome.document) if self._reporter.json else None
+        hint = "what was committed stays, run again to go on from there; was it killed, or memory short?"
+        error = EngineError("the run's process ended without a result", hint=hint, exit_code=outcome.code)
+        if outcome.code:
+            outcome.code = events.report(error)
+        return Result("", chosen.pipeline.name, error=error).to_json()
 
-    def _execute(self, run: Run) -> Result:
-        reporter = self._reporter
-        if reporter.verbose:
-            run.echo = events.TapLines(run.pipeline.name) if events.is_json() else PlainLines(sys.stderr.buffer)
-        if events.is_json() and not reporter.quiet:
-            events.emit("info", "run_started", pipeline=run.pipeline.name, run_id=run.result.run_id)
-        with Progress(run, enabled=reporter.shows_progress()):
-            return run.execute()
+    def _make_class_data(self) -> None:
+        if not self._code and make_in_background(self._chosen[-1].pipeline.spark.master, asked=False):
+            self._reporter.announce(ANNOUNCEMENT, "class_data")
 
-    def _report_retry(self, pipeline: Pipeline, result: Result, pause: timedelta) -> None:
-        self._reporter.finished(result, pipeline.retry.attempts)
-        following, seconds = f"{result.attempt + 1} of {pipeline.retry.attempts}", pause.total_seconds()
-        self._reporter.announce(f"attempt {following} in {seconds:.0f} s", "retry", attempt=following, seconds=seconds)
-
-    def _report_skipped(self, names: list[str], result: Result) -> None:
+    def _report_skipped(self, names: list[str], *, is_stopped: bool) -> None:
         if names:
-            why = "" if isinstance(result.error, Interrupted) else "; --keep-going goes on after a failure"
+            why = "" if is_stopped else "; --keep-going goes on after a failure"
             self._reporter.announce(f"not run: {', '.join(names)}{why}", "not_run", pipelines=names)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.cli.events import report
-from bridge.cli.flags import explain
+from bridge.cli.flags import explain, variables
 from bridge.cli.options import json_option, pipelines_verb, streams_option
 from bridge.cli.param_types import DURATION
 from bridge.cli.selection import ChosenPipeline, Selection
@@ -70,7 +70,7 @@ def run(selection: Selection, **asked: Any) -> int:
         if not asked["json_output"]:
             raise
         if isinstance(error, SettingsError):
-            explain(error)
+            explain(error, variables())
         result = Result("", selection.pipeline_name or ", ".join(selection.names), error=error).to_json()
         as_json([result] if several else result)
         return report(error)
@@ -100,7 +100,8 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
             chosen = [each for each in chosen if each.pipeline.name not in loaded]
         siblings = selection.siblings()
         return plan(chosen, request, siblings=siblings, json_output=asked["json_output"], several=several)
-    from bridge.cli.run.many import PipelineRunner, RunReporter
+    from bridge.cli.run.many import PipelineRunner
+    from bridge.cli.run.reporter import RunReporter
 
     reporter = RunReporter(
         json=asked["json_output"],
@@ -108,6 +109,7 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
         verbose=asked["verbose"],
         progress=not asked["no_progress"],
         several=several,
+        variables=variables(),
     )
     runner = PipelineRunner(chosen, request, reporter, keep_going=asked["keep_going"])
     return runner.repeat(asked["every"]) if asked["every"] else runner.once()

@@ -10,7 +10,8 @@ first commit**:
   `start`. A start without any STATE is believed only if the run before was killed; otherwise it is a full refresh, or
   another tap.
 - *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): the rows after the tap's last STATE. Only
-  of streams that resume: a full table is always sent again, and append-only adds it again.
+  of streams that resume: a full table is always sent again, and append-only adds it again. A compaction, a purge or a
+  repair of views after `m` keeps both its STATE and these rows, and is taken back with them.
 
 In any other case rows are appended, with a warning. Such a run notes the STATE that it was `given`, so that its own
 rows can be rolled back later.
@@ -71,8 +72,8 @@ class ReplayGuard:
             return
         self._m = m
         after = any(_adds(record) for record in records if record.n > m)
-        uncovered = set(records[-1].uncovered) if m and not after else set()
-        self._plan = self._planned(m, after, uncovered)
+        origin = self._origin(records[-1]) if m and not after else None
+        self._plan = self._planned(origin.n if origin else m, after, set(origin.uncovered) if origin else set())
         if committer.view.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
@@ -117,6 +118,26 @@ class ReplayGuard:
         began = is_empty(state) and n == 0 and not any(one.start for one in records)
         return records, 0 if began and _died(records) else None
 
+    def _origin(self, record: CommitRecord) -> CommitRecord | None:
+        """The commit whose rows and STATE a record keeps: often itself. None if its rows cannot be told apart."""
+        log, is_kept = self._committer.log, True
+        first = log.beginning().first
+        while not record.uncovered and record.n > first and _may_keep(record) and (before := log.record(record.n - 1)):
+            is_kept = is_kept and self._keeps_rows(record)
+            record = before
+        if is_kept or not record.uncovered:
+            return record
+        self._warn("rows after the tap's first STATE cannot be told from those that were added since")
+        return None
+
+    def _keeps_rows(self, record: CommitRecord) -> bool:
+        """Whether a record has no rows but those that were there. One that repairs views replaces only their files."""
+        if record.kind in ("fence", "compact", "purge"):
+            return True
+        before = self._committer.log.view(record.n - 1).tables
+        views = {name: table.view for name, table in before.items() if table.view}
+        return all(change.view and views.get(change.stream) == change.view for change in record.tables)
+
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
         """The rollback, None if there is nothing to remove, or if it is not possible any more."""
         log, view = self._committer.log, self._committer.view
@@ -140,6 +161,12 @@ class ReplayGuard:
 
 _PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
 """Kinds of records that may be rolled back, as long as only one run added rows."""
+
+
+def _may_keep(record: CommitRecord) -> bool:
+    """Whether a record may have kept the STATE of the one before it, and rows that this does not cover."""
+    kinds = ("fence", "data", "compact", "purge", "replay")
+    return record.kind in kinds and record.through is None and record.given is UNSET
 
 
 def _stream_of(change: TableRollback) -> str:

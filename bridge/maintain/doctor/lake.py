@@ -115,7 +115,7 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
 
 def spool_checks(pipeline: Pipeline, home: Path) -> list[Check]:
     """The checks of the scratch on this machine."""
-    folder = pipeline.spool.dir or home / "spool"
+    folder = pipeline.spool.folder or home / "spool"
     return [("spool", lambda: _spool(folder, pipeline.spool.max_bytes))]
 
 

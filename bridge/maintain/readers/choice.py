@@ -34,29 +34,35 @@ def reading_statement(
 
     Raises `SettingsError` for a table that a rollback took back, and where the engine has no such thing.
     """
-    if not live.schema:
-        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
-    storage = log.storage
-    bucket, columns = (location or storage.uri).rstrip("/"), visible_columns(storage, log.pipeline, live)
-    table = Table(
-        live.folder,
-        columns,
-        bucket,
-        storage.uri,
-        partitioned=bool(live.partition_by),
-        s3=_s3_server(storage.uri, server),
-        azure=_account(storage),
-        gcs=server if isinstance(server, GcsOptions) else GcsOptions(),
-    )
-    table = as_engine_names(table, dialect)
+    table = table_of(log, stream, live, dialect, server, location)
     # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
     if live.format == "delta" and not manifest:
         return delta_statement(table, dialect, view=view)
     if live.format == "iceberg" and not manifest:
         if location:
             raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
-        return iceberg_statement(table, read_catalog(storage, log.pipeline), dialect, view=view)
+        return iceberg_statement(table, read_catalog(log.storage, log.pipeline), dialect, view=view)
     return statement(table, dialect, view=view, manifest=manifest)
+
+
+def table_of(
+    log: Log, stream: str, live: TableState, dialect: str, server: StoreOptions | None, location: str | None = None
+) -> Table:
+    """The table as an engine sees it. Raises `SettingsError` for one that a rollback took back."""
+    if not live.schema:
+        raise SettingsError("the table was taken back", hint="run the pipeline again", stream=stream)
+    storage = log.storage
+    table = Table(
+        live.folder,
+        visible_columns(storage, log.pipeline, live),
+        (location or storage.uri).rstrip("/"),
+        storage.uri,
+        partitioned=bool(live.partition_by),
+        s3=_s3_server(storage.uri, server),
+        azure=_account(storage),
+        gcs=server if isinstance(server, GcsOptions) else GcsOptions(),
+    )
+    return as_engine_names(table, dialect)
 
 
 def _account(storage: Storage) -> AzureOptions:

@@ -98,7 +98,15 @@ def _types(integer: str, number: str, boolean: str, text: str, date: str, timest
 
 _HIVE_TYPES = _types("bigint", "double", "boolean", "string", "date", "timestamp")
 
-DUCKDB = Engine('"', {}, _decimal, None, "", backslash=False, can_name=_any_name)
+DUCKDB = Engine(
+    '"',
+    _types("BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP WITH TIME ZONE"),
+    _decimal,
+    ("STRUCT(", " ", ")"),
+    "{}[]",
+    backslash=False,
+    can_name=_any_name,
+)
 SPARK = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
 ATHENA = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
 # The default precision of the Hive connector; any other has to be set in its catalog.

@@ -28,6 +28,8 @@ _AT_ONCE = 16
 """Pipelines of one bucket that are looked at in parallel."""
 _DEADLINE = 5.0
 """Seconds that a bucket has to answer. What it says later counts when it comes."""
+_GRACE = 1.0
+"""Seconds that the end of the service waits for a look."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -64,7 +66,7 @@ class Watch:
         self._hub.wake.set()
         self._hub.close()
         if thread:
-            thread.join()
+            thread.join(_GRACE)
 
     def all(self, patience: float | None = None) -> list[Sight]:
         """How all pipelines stand, in order; those never seen yet are without a status.

@@ -68,6 +68,11 @@ def file_path(value: Any, info: ValidationInfo) -> Any:
     return rooted(value, info) if isinstance(value, str) else value
 
 
+def spool_place(value: Any, info: ValidationInfo) -> Any:
+    """`bucket`, or the path of a folder as `file_path` has it."""
+    return value if value == "bucket" else file_path(value, info)
+
+
 def tap_config(value: Any, info: ValidationInfo) -> Any:
     """The tap's settings, or the path of their file. An empty value means no settings."""
     if value is None:

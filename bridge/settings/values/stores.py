@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+AWS_CREDENTIALS = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+}
+"""What Singer plug-ins call boto3's variables in their settings."""
+
+
+def aws_credentials(config: Mapping[str, Any]) -> dict[str, str]:
+    """The credentials among a plug-in's settings, as boto3 looks for them in the environment."""
+    return {name: config[key] for key, name in AWS_CREDENTIALS.items() if config.get(key)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,13 +90,19 @@ def take(master: str, conf: dict[str, str], log: Path) -> Session | None:
     return ahead.session
 
 
-def tidy() -> None:
-    """Delete what the run's session has left, and end one that no run took."""
-    global _ahead, _taken  # noqa: PLW0603 - see above
+def tidy() -> bool:
+    """Delete what the session of an ended run has left. Returns whether a session waits, as no run took it."""
+    global _taken  # noqa: PLW0603 - see above
     if _taken:
         shutil.rmtree(_taken.folder, ignore_errors=True)
         _taken.lock.close()
         _taken = None
+    return _ahead is not None and _ahead.session.is_alive
+
+
+def end() -> None:
+    """End the session that no run took, if there is one."""
+    global _ahead  # noqa: PLW0603 - see above
     if _ahead:
         _ahead.session.resume()
         _ahead.end()

@@ -39,6 +39,7 @@ class Draft:
         self.path, self._data = path, data
         self.folder = os.path.dirname(self.path)
         self.draft = f"{self.folder}/.{uuid.uuid4().hex}.tmp"
+        self._is_placed = False
 
     def write(self) -> None:
         """Write the bytes durably, in a folder that exists."""
@@ -47,11 +48,13 @@ class Draft:
     def replace(self) -> None:
         """Put the new bytes in their place."""
         os.replace(self.draft, self.path)
+        self._is_placed = True
 
     def discard(self) -> None:
         """Delete what `write` left, unless it was put in its place."""
-        with suppress(FileNotFoundError):
-            os.unlink(self.draft)
+        if not self._is_placed:
+            with suppress(FileNotFoundError):
+                os.unlink(self.draft)
 
 
 @dataclass(slots=True)
@@ -90,8 +93,7 @@ def swap_all(files: Sequence[tuple[str, bytes, str | None]]) -> list[str | None]
         _replace(due)
     finally:
         for swap in due:
-            if swap.current != swap.new:
-                swap.draft.discard()
+            swap.draft.discard()  # also where another one has written the same bytes
     # Also what another process has renamed just now.
     on_disk(fsync_folder, list({swap.draft.folder: None for swap in swaps if swap.current == swap.new}))
     return [swap.new if swap.current == swap.new else None for swap in swaps]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,8 @@ from bridge.write.merge.footers import ColumnRange, Range, can_hold, group_range
 from bridge.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
 from bridge.write.partition import Partition, folders_of
-from bridge.write.spill import ABSENT, HIDDEN, VERSION, spill_folder
+from bridge.write.shared_spool import create_file, new_file, open_file
+from bridge.write.spill import ABSENT, HIDDEN, VERSION
 from bridge.write.writer import Writer
 
 TARGET_FILE = "\x1fhome"
@@ -160,7 +160,7 @@ def _with_version(rows: pa.Table) -> pa.Table:
 def _spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.Table]:
     """Yield the rows of the range, a row group at a time."""
     for name in task.spills:
-        with pq.ParquetFile(spill_folder(context) / name) as file:
+        with open_file(context, name) as source, pq.ParquetFile(source) as file:
             for group in range(file.num_row_groups):
                 if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, task.low, task.high):
                     continue
@@ -280,8 +280,10 @@ def _write_new(context: WriteContext, spec: MergeSpec, rows: pa.Table) -> list[P
 
 def _keep(context: WriteContext, winners: pa.Table, key: Keyed) -> str:
     """Write the winners whose key the table has into the spool, and return the file's name."""
-    name = f"{uuid.uuid4().hex}.parquet"
+    name = new_file(context)
     size = max(-(-len(winners) // _GROUPS), 1)
     rows = winners.take(key_order(key.of(winners)))
-    pq.write_table(rows, spill_folder(context) / name, row_group_size=size, compression="lz4")
+    file = create_file(context, name)
+    pq.write_table(rows, file, row_group_size=size, compression="lz4")
+    file.close()
     return name

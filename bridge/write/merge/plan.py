@@ -6,13 +6,12 @@ Memory grows with files and tasks, never with rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from msgspec import convert, structs
+from msgspec import Struct, convert, structs
 
 from bridge.errors import EngineError
 from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
@@ -22,7 +21,8 @@ from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
 from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.write.report import RowChanges, SpillFile
-from bridge.write.spill import spill_folder, unpack_table
+from bridge.write.shared_spool import delete_files
+from bridge.write.spill import unpack_table
 
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
 """What a commit says of the new rows: the first is the sum of the others."""
@@ -31,6 +31,13 @@ _RANGE = 128 << 20
 """About how many Arrow bytes of new rows one range of keys has."""
 _FOOTERS = 64
 """Files whose footers one task reads."""
+# A job of Spark takes longer than so little work: it is done here. A merge of few rows then is one job, not three.
+_MATCHED_HERE = 64 << 20
+"""Bytes of files in which keys are looked up, of which only the key's columns are read."""
+_SPILLED_HERE = 8 << 20
+"""Arrow bytes of new rows."""
+_REWRITTEN_HERE = 4 << 20
+"""Bytes of files to rewrite."""
 
 
 @dataclass(slots=True)
@@ -64,7 +71,7 @@ class Merger:
         """Merge rows into the table, or with `anew` into an empty one that replaces it."""
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
-        winners = self._match(spec, live, spills, merged) if spills else {}
+        winners = self._match(spec, table, live, spills, merged) if spills else {}
         touched = {number: Touched(spec, number, live[number], names) for number, names in winners.items()}
         if spec.sweep and not anew:
             self._find_older(spec, table, live, touched, merged)
@@ -106,7 +113,7 @@ class Merger:
         return merged
 
     def _match(
-        self, spec: MergeSpec, live: Sequence[str], spills: Sequence[SpillFile], merged: Merged
+        self, spec: MergeSpec, table: TableState, live: Sequence[str], spills: Sequence[SpillFile], merged: Merged
     ) -> dict[int, list[str]]:
         """Write the rows with new keys; return for each live file, by number, the files of winners with its keys."""
         columns = spec.columns
@@ -124,8 +131,10 @@ class Merger:
             )
             for low, high in zip([None, *bounds], [*bounds, None], strict=True)
         ]
+        candidates = {name for task in tasks for _, name, _ in task.files}
+        small = sum(spill.bytes for spill in spills) <= _SPILLED_HERE and _size(table, candidates) <= _MATCHED_HERE
         touched: dict[int, list[str]] = defaultdict(list)
-        for report in convert(self._each(match, tasks), list[Matched]):
+        for report in convert(self._do(match, tasks, here=small), list[Matched]):
             merged.adds += [file.add() for file in report.files]
             for name in (*COUNTS, "moved"):
                 merged.counts[name] = merged.counts.get(name, 0) + getattr(report, name)
@@ -140,7 +149,7 @@ class Merger:
         ranges = self._ranges[stream]
         missing = [name for name in live if name not in ranges]
         asked = [(stream, missing[at : at + _FOOTERS], names) for at in range(0, len(missing), _FOOTERS)]
-        for report in convert(self._each(find_ranges, asked), list[Ranges]):
+        for report in convert(self._do(find_ranges, asked, here=len(asked) == 1), list[Ranges]):
             ranges |= read_ranges(report)
         return ranges
 
@@ -159,7 +168,8 @@ class Merger:
 
     def _rewrite(self, table: TableState, work: Sequence[Touched], merged: Merged) -> int:
         """Rewrite live files; return how many of their rows were replaced."""
-        reports = convert(self._each(rewrite, work), list[NewFile])
+        small = _size(table, [one.name for one in work]) <= _REWRITTEN_HERE
+        reports = convert(self._do(rewrite, work, here=small), list[NewFile])
         for one, report in zip(work, reports, strict=True):
             removed = report.dropped + (report.swept if one.spec.sweep and one.spec.sweep.at is None else 0)
             if report.file.rows != table.files[one.name].rows - removed:
@@ -170,13 +180,18 @@ class Merger:
             (merged.adds if report.file.rows else merged.empty).append(report.file.add())
         return sum(report.replaced for report in reports)
 
+    def _do(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], *, here: bool) -> list[Any]:
+        return [work(self._context, payload) for payload in payloads] if here else self._each(work, payloads)
+
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:
         """Delete what is merged from the spool, and forget the ranges of files that are replaced."""
         for name in merged.removes:
             self._ranges[stream].pop(name, None)
-        for name in scratch:
-            with suppress(OSError):
-                (spill_folder(self._context) / name).unlink(missing_ok=True)
+        delete_files(self._context, scratch)
+
+
+def _size(table: TableState, names: Iterable[str]) -> int:
+    return sum(table.files[name].size for name in names)
 
 
 def _bounds(spills: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tuple[Any, ...]]:

@@ -6,7 +6,6 @@ one's name, so a reader who lists the folder sees each key once, before and afte
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,10 @@ from bridge.write.merge.footers import can_hold, group_range, open_parquet
 from bridge.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
 from bridge.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.partition import partitioned
 from bridge.write.report import RowChanges
-from bridge.write.spill import CHANGE, spill_folder
+from bridge.write.shared_spool import create_file, new_file, open_file
+from bridge.write.spill import CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class _Changes:
     """Writes the rows that a file loses and gets to the spool: a view need not read the others."""
 
     def __init__(self, context: WriteContext) -> None:
-        self._folder, self._name = spill_folder(context), f"{uuid.uuid4().hex}.parquet"
+        self._context, self._name = context, ""
+        self._file: Any = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
 
@@ -112,7 +114,10 @@ class _Changes:
         if not len(rows):
             return
         rows = rows.append_column(CHANGE, pa.repeat(pa.scalar(sign, pa.int64()), len(rows)))
-        self._writer = self._writer or pq.ParquetWriter(self._folder / self._name, rows.schema, compression="lz4")
+        if self._writer is None:
+            self._name = new_file(self._context)
+            self._file = create_file(self._context, self._name)
+            self._writer = pq.ParquetWriter(self._file, rows.schema, compression="lz4")
         self._writer.write_table(rows)
         self._rows += len(rows)
 
@@ -121,7 +126,9 @@ class _Changes:
         if self._writer is None:
             return RowChanges(old, new)
         self._writer.close()
-        return RowChanges(old, new, self._name, (self._folder / self._name).stat().st_size, self._rows)
+        size = self._file.tell()
+        self._file.close()
+        return RowChanges(old, new, self._name, size, self._rows)
 
 
 def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, changes: _Changes | None) -> None:
@@ -136,7 +143,8 @@ def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, c
             rows, older = _sweep(rows, touched)
             counts.swept += older
             if len(rows):
-                new.write(pa.Table.from_arrays(rows.columns, schema=columns))
+                result = pa.Table.from_arrays(rows.columns, schema=columns)
+                new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
 
 
 def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
@@ -173,7 +181,8 @@ class _Parts:
 
     def _load(self, name: str) -> _Winners:
         if self._loaded is None or self._name != name:
-            rows = pq.read_table(spill_folder(self._context) / name)
+            with open_file(self._context, name) as file:
+                rows = pq.read_table(file)
             self._name = name
             self._loaded = _Winners(
                 rows,

@@ -242,3 +242,13 @@ def test_resume_leaves_out_what_the_last_batch_loaded(folder: Path, typed: Typed
     assert [plan["pipeline"] for plan in done.json] == ["three"]
     assert run("run --all --resume -q", "") == (0, ["three"])
     assert run("run --all --resume -q", "") == (0, ["one", "two", "three"])
+
+
+def test_a_run_without_records_needs_neither_pandas_nor_pyspark() -> None:
+    """Both are slow to import: a run does it while the JVM starts, and one that starts no JVM not at all."""
+    program = "import sys; from bridge.cli import main\n"
+    program += "try: main(['run', 'good', '--no-progress'])\nexcept SystemExit: pass\n"
+    program += "print(*sorted(m for m in sys.modules if m in ('pandas', 'pyspark', 'pyarrow.dataset')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "✓ success" in done.stdout
+    assert done.stdout.splitlines()[-1] == ""

@@ -27,7 +27,7 @@ def test_bridge_yaml_names_the_lake(tmp_path: Path) -> None:
 def test_the_password_is_for_its_owner(tmp_path: Path) -> None:
     """The URL is only in .env, which nobody else can read, even if an older one is replaced."""
     for url in ("postgresql://reader:first@localhost/nyc", "postgresql://reader:second@localhost/nyc"):
-        write_project(tmp_path, tmp_path / "lake", url)
+        write_project(tmp_path, url, bridge_yaml(tmp_path, tmp_path / "lake"))
     assert "reader:second@" in (tmp_path / ".env").read_text()
     assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
     assert "second" not in (tmp_path / "bridge.yaml").read_text()

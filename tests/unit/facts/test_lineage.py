@@ -15,10 +15,12 @@ from openlineage.client.generated import base
 from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
 
 from bridge.facts.after_run import after_run
-from bridge.facts.lineage import events, send
+from bridge.facts.lineage import Lineage, end_event, start_event
 from bridge.lake.runs import RunFile, read_run
 from bridge.settings.load import load
+from bridge.settings.receivers import OpenLineage
 from tests.support.receiver import receiver
+from tests.support.service import until
 from tests.support.tables import INTEGER, Shop
 
 
@@ -76,7 +78,8 @@ def test_whole_events_are_those_of_the_client(tmp_path: Path, outcome: dict[str,
     RunFile(shop.storage, "shop", commit.run).finish(**facts, **outcome)
     record = read_run(shop.storage, "shop", commit.run)
     assert record
-    start, end = events(shop.storage, record, "team")
+    start = start_event(shop.storage, "shop", record.run_id, record.started, "team")
+    end = end_event(shop.storage, record, "team")
     assert (start["eventType"], end["eventType"]) == ("START", kind)
     assert set(end["run"].get("facets", {})) == ({"errorMessage"} if "error" in outcome else set())
     for event in (start, end):
@@ -114,7 +117,7 @@ def test_another_run_s_commit_is_not_named(tmp_path: Path) -> None:
     shop.load("orders", {"id": INTEGER, "late": INTEGER}, [{"id": 2}])
     record = read_run(shop.storage, "shop", commit.run)
     assert record
-    (output,) = events(shop.storage, record, "team")[1]["outputs"]
+    (output,) = end_event(shop.storage, record, "team")["outputs"]
     assert output["facets"]["version"]["datasetVersion"] == str(commit.n)
     assert [each["name"] for each in output["facets"]["schema"]["fields"]] == ["id"]
 
@@ -125,6 +128,42 @@ def test_the_end_is_sent_if_the_start_is_refused(tmp_path: Path) -> None:
     RunFile(shop.storage, "shop", "run").finish(status="success")
     record = read_run(shop.storage, "shop", "run")
     assert record
-    with receiver(400) as server, pytest.raises(HTTPError, match="400"):
-        send(f"http://127.0.0.1:{server.port}/", shop.storage, record, "team")
+    with receiver(400) as server:
+        lineage = Lineage(OpenLineage(url=f"http://127.0.0.1:{server.port}/", namespace="team"))
+        with pytest.raises(HTTPError, match="400"):
+            lineage.end(shop.storage, record)
     assert [body["eventType"] for body in server.bodies] == ["START", "COMPLETE"]
+
+
+def test_the_start_is_sent_once_while_the_run_works(tmp_path: Path) -> None:
+    """A receiver shows the run as running; the end follows with the same id."""
+    shop = Shop(tmp_path)
+    file = RunFile(shop.storage, "shop", "run")
+    with receiver() as server:
+        lineage = Lineage(OpenLineage(url=f"http://127.0.0.1:{server.port}/", namespace="team"))
+        lineage.begin(shop.storage, "shop", "run")
+        until(lambda: server.bodies)
+        file.finish(status="success")
+        record = read_run(shop.storage, "shop", "run")
+        assert record
+        assert lineage.end(shop.storage, record)
+    start, end = server.bodies
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert start["run"]["runId"] == end["run"]["runId"]
+
+
+def test_a_start_that_nobody_took_is_sent_again(tmp_path: Path) -> None:
+    """A receiver that was down when the run began gets both events at its end."""
+    shop = Shop(tmp_path)
+    RunFile(shop.storage, "shop", "run").finish(status="success")
+    record = read_run(shop.storage, "shop", "run")
+    assert record
+    with receiver(503) as down:
+        port = down.port
+        lineage = Lineage(OpenLineage(url=f"http://127.0.0.1:{port}/", namespace="team"))
+        lineage.begin(shop.storage, "shop", "run")
+        assert lineage._beginning
+        lineage._beginning.join()
+        down.status = 200
+        assert lineage.end(shop.storage, record)
+    assert [body["eventType"] for body in down.bodies] == ["START", "START", "COMPLETE"]

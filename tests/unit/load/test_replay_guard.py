@@ -244,6 +244,19 @@ def test_a_table_that_was_compacted_in_between(meltano: Meltano) -> None:
     assert meltano.ids() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("between", [1, 2])
+def test_rows_after_the_last_state_of_a_table_that_was_compacted(meltano: Meltano, between: int) -> None:
+    """A compaction keeps the STATE, and the rows that it does not cover: they are taken back all the same."""
+    meltano.run(*sent(1, 2, states=[2]))
+    meltano.run(*sent(3, 4, states=[4]))
+    meltano.run(*sent(5, 8, states=[6]))
+    for _ in range(between):
+        assert compact(open_storage(str(meltano.pipe.lake)), meltano.pipe.pipeline(), Wish())
+    assert meltano.ids() == list(range(1, 9))
+    meltano.run(*sent(7, 9, states=[9]))
+    assert meltano.ids() == list(range(1, 10))
+
+
 def test_rows_that_cannot_be_taken_back_any_more(meltano: Meltano) -> None:
     """The trash is empty by now: rows are twice, and the run says so."""
     meltano.options["load_method"] = "upsert"

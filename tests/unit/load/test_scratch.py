@@ -15,9 +15,9 @@ from bridge.settings.options import Pipeline
 from bridge.storage import open_storage
 
 
-def scratch(root: Path, master: str = "local[*]") -> Scratch:
+def scratch(root: Path, master: str = "local[*]", spool: str | None = None) -> Scratch:
     settings = {"name": "p", "source": {"tap": "tap"}, "destination": {"bucket": str(root / "lake")}}
-    settings |= {"spark": {"master": master}, "spool": {"dir": str(root / "shared")}}
+    settings |= {"spark": {"master": master}, "spool": {"dir": spool or str(root / "shared")}}
     return Scratch(root / "home", Pipeline.model_validate(settings), "run")
 
 
@@ -30,6 +30,14 @@ def test_nobody_else_reads_the_spool(tmp_path: Path, master: str) -> None:
     assert (modes == {0}) is (master == "local[*]")
     assert folders.spool.is_dir()
     assert folders.spark.is_dir()
+
+
+def test_nobody_else_reads_a_spool_that_executors_read_from_the_bucket(tmp_path: Path) -> None:
+    """They read what the driver uploads, so its own folder is for its user alone, in the project."""
+    folders = scratch(tmp_path, "spark://host:7077", "bucket")
+    folders.prepare(open_storage(str(tmp_path / "lake")))
+    assert folders.spool.is_relative_to(tmp_path / "home" / "spool")
+    assert stat.S_IMODE(folders.spool.parent.stat().st_mode) & 0o077 == 0
 
 
 def test_a_log_that_never_ends_is_bounded(tmp_path: Path) -> None:

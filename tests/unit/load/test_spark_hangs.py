@@ -152,8 +152,11 @@ def test_a_run_ends_though_spark_stands_still(tmp_path: Path, error: BridgeError
 
 @pytest.mark.parametrize("error", ends(), ids=["signal", "time-out"])
 @pytest.mark.parametrize("where", ["after a manifest", "by itself"])
-def test_a_run_ends_though_a_commit_stands_still(tmp_path: Path, error: BridgeError, where: str) -> None:
+def test_a_run_ends_though_a_commit_stands_still(
+    tmp_path: Path, error: BridgeError, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same where Spark merges the rows of a commit: table and STATE are those of before, and stay in step."""
+    monkeypatch.setattr("bridge.write.merge.plan._SPILLED_HERE", 0)  # so few rows need no Spark
     first = Pipe(tmp_path).load(users(1, 5, keys=["id"]), load_method="upsert")
     spark = Spark(error, pieces=0)
     # Of so many bytes all rows are with Spark when the STATE comes: the commit seals nothing more.

@@ -106,3 +106,34 @@ def test_a_view_that_had_moved_to_the_stream_is_filled_again(tmp_path: Path) -> 
     assert guard.pending
     guard.roll_back()
     assert tables(committer) == {"a": (2, ""), "s": (1, ""), "v": (1, ""), "w": (1, counts("s"))}
+
+
+def test_a_view_that_was_repaired_since(tmp_path: Path) -> None:
+    """`views verify --repair` keeps the STATE and the rows that it does not cover: they go, from the view, too."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1]}, {"v": counts("s")})
+    lake.commit({"s": [2]}, {"v": counts("s")}, uncovered=["s"])
+    committer = lake.open()
+    repaired = lake._change(committer, "v", [3], counts("s"))
+    lake.n = committer.commit(state(2), [repaired]).n
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(2).shown))
+    assert guard.pending
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, ""), "v": (1, counts("s"))}
+    (file,) = committer.view.tables["v"].files
+    assert pq.read_table(tmp_path / "p/v" / file)["id"].to_pylist() == [1]
+
+
+def test_rows_that_were_added_since_stay(tmp_path: Path) -> None:
+    """Rows that somebody else added after the tap's last ones cannot be told from them: the run says so."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1]}, {})
+    lake.commit({"s": [2]}, {}, uncovered=["s"])
+    committer = lake.open()
+    lake.n = committer.commit(state(2), [lake._change(committer, "s", [9])], kind="replay").n
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(2).shown))
+    assert not guard.pending
+    assert "in the lake twice" in guard.notes[0]
+    assert tables(committer) == {"s": (3, "")}

@@ -16,7 +16,7 @@ import pytest
 from bridge import Lake
 from bridge.commit.open import open_committer, open_pipeline
 from bridge.commit.rollback import roll_back
-from bridge.errors import LakeError, SettingsError
+from bridge.errors import CommitExpired, LakeError, SettingsError
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.records import FileAdd
 from bridge.query.system import COLUMNS
@@ -107,6 +107,18 @@ def test_a_file_of_the_same_name_and_size_is_another_one(tmp_path: Path) -> None
     (second, size), (third, again) = _rewritten(shop, [3, 4]), _rewritten(shop, [5, 6])
     assert size == again
     assert [ids(Lake(shop.root, at=n)) for n in (1, second, third)] == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_rewritten_file_that_is_kept_no_more(tmp_path: Path) -> None:
+    """Its bytes left the trash: an error, and never the rows that a later commit wrote under the same name and size."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, numbers(1, 2))
+    (second, size), (third, again) = _rewritten(shop, [3, 4]), _rewritten(shop, [5, 6])
+    assert size == again
+    shutil.rmtree(shop.root / pipeline_key("shop", "trash"))
+    with pytest.raises(CommitExpired, match="a file of this commit is gone"):
+        ids(Lake(shop.root, at=second))
+    assert ids(Lake(shop.root, at=third)) == [5, 6]
 
 
 def test_a_file_that_is_about_to_be_rewritten(tmp_path: Path) -> None:

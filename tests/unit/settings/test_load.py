@@ -264,13 +264,28 @@ def test_spool_has_room_for_two_epochs(settings: Load) -> None:
     assert settings(pipeline_text(more="spool: {max_bytes: 513MiB}"))
 
 
-def test_a_cluster_needs_a_shared_spool(settings: Load) -> None:
-    """The default spool is a folder that no other machine sees; `local-cluster` is this machine."""
-    error = refused(lambda: settings(pipeline_text(more="spark: {master: 'spark://host:7077'}")))
-    assert "needs spool.dir" in error.message
-    assert "share" in error.hint
-    assert settings(pipeline_text(more="spark: {master: 'spark://host:7077'}\nspool: {dir: /mnt/spool}"))
-    assert settings(pipeline_text(more="spark: {master: 'local-cluster[2,1,1024]'}"))
+@pytest.mark.parametrize(
+    ("more", "in_bucket", "folder"),
+    [
+        ("", False, None),
+        ("spark: {master: 'local-cluster[2,1,1024]'}", False, None),
+        ("spark: {master: 'spark://host:7077'}", True, None),
+        ("spark: {master: 'spark://host:7077'}\nspool: {dir: /mnt/spool}", False, Path("/mnt/spool")),
+        ("spark: {master: 'spark://host:7077'}\nspool: {dir: bucket}", True, None),
+        ("spool: {dir: bucket}", True, None),
+        ("spool: {dir: /mnt/bucket}", False, Path("/mnt/bucket")),
+    ],
+)
+def test_where_executors_find_the_spool(settings: Load, more: str, in_bucket: bool, folder: Path | None) -> None:
+    """On this machine in the default folder; a cluster's do not see that, so they read the bucket, or a folder."""
+    pipeline = settings(pipeline_text(more=more)).pipeline(None)
+    assert (pipeline.spool_in_bucket, pipeline.spool.folder) == (in_bucket, folder)
+
+
+def test_a_spool_folder_may_be_called_bucket(settings: Load, tmp_path: Path) -> None:
+    """`./bucket` is a folder beside the file."""
+    pipeline = settings(pipeline_text(more="spool: {dir: ./bucket}")).pipeline(None)
+    assert (pipeline.spool_in_bucket, pipeline.spool.folder) == (False, tmp_path / "bucket")
 
 
 def test_choosing_a_pipeline(settings: Load) -> None:

@@ -1,15 +1,17 @@
-"""The JVM's class-data archive: whose it is, when it is due, when it is deleted; never the reason why a run fails."""
+"""What a start of the JVM leaves for the next: whose it is, when it is due, when it goes; never why a run fails."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bridge.maintain.doctor.machine import machine_checks
-from bridge.spark.class_archive import VARIABLE, ClassArchive, tidy
+from bridge.spark.class_archive import VARIABLE, ClassArchive, JvmCommand, Noted, tidy
 from bridge.spark.jvm import class_archive
 
 DAY = 24 * 3600
@@ -136,3 +138,71 @@ def test_a_cache_that_cannot_be_written(cache: Path, java: str, tmp_path: Path) 
         assert archive.options() == []
     assert not archive.is_due(asked=False)
     tidy()
+
+
+GIVEN = {"PATH": "/usr/bin:/bin", "TOKEN": "secret", "PYTHONHASHSEED": "7"}
+ADDED = {"SPARK_SCALA_VERSION": "2.13", "PYTHONHASHSEED": "0"}
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but our words says how Spark is to start."""
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[int]:
+    """A process as `spark-submit` leaves it: another command than ours, with the scratch folder in it."""
+    command = ["tail", "-f", "/dev/null", "--", str(tmp_path / "one/empty")]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/empty").touch()
+    with subprocess.Popen(command, env=GIVEN | ADDED | {"SHLVL": "2"}, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline()  # it runs
+        yield process.pid
+        process.kill()
+
+
+def command_in(java: str, tmp_path: Path, folder: str, *words: str) -> JvmCommand:
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True, exist_ok=True)
+    return JvmCommand(java, home, ["spark-submit", f"-Dtmp={tmp_path / folder}", *words], tmp_path / folder)
+
+
+def test_the_next_start_has_the_command(cache: Path, java: str, tmp_path: Path, clean: None, started: int) -> None:
+    """It names the scratch folder of its own run, and the variables that were added; nobody's secrets are noted."""
+    first = command_in(java, tmp_path, "one")
+    assert first.read() is None
+    first.note(started, GIVEN)
+    words = ["tail", "-f", "/dev/null", "--", str(tmp_path / "two/empty")]
+    assert command_in(java, tmp_path, "two").read() == Noted(words, ADDED)
+    (note,) = cache.iterdir()
+    assert "secret" not in note.read_text()
+    first.forget()
+    assert command_in(java, tmp_path, "two").read() is None
+
+
+def test_a_command_is_of_the_same_words_java_and_spark(
+    cache: Path, java: str, tmp_path: Path, clean: None, started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where something differs, or Spark has settings of its own, `spark-submit` is asked; a torn note is none."""
+    command_in(java, tmp_path, "one").note(started, GIVEN)
+    assert command_in(java, tmp_path, "two", "--conf").read() is None
+    assert command_in(java, tmp_path, "a b").read() is None
+    with monkeypatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", "/etc/spark")
+        assert command_in(java, tmp_path, "two").read() is None
+    (tmp_path / "spark/conf").mkdir()
+    assert command_in(java, tmp_path, "two").read() is None
+    (tmp_path / "spark/conf").rmdir()
+    assert command_in(java, tmp_path, "two").read()
+    (note,) = cache.iterdir()
+    note.write_bytes(note.read_bytes()[:20])
+    assert command_in(java, tmp_path, "two").read() is None
+    command_in(java, tmp_path, "one").note(started, GIVEN)
+    assert command_in(java, tmp_path, "two").read()
+    os.utime(tmp_path / "spark/jars", (0, 0))
+    assert command_in(java, tmp_path, "two").read() is None
+    command_in(java, tmp_path, "one").note(started, GIVEN)
+    assert command_in(java, tmp_path, "two").read()

@@ -19,7 +19,7 @@ KINDS = {"array", "boolean", "decimal", "integer", "object", "options", "string"
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    return plugin_files(about())
+    return plugin_files(about(), about("tap_bridge"))
 
 
 def settings(text: str) -> dict[str, dict[str, Any]]:

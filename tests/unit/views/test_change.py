@@ -15,11 +15,12 @@ import bridge.write.groups
 from bridge.settings.view_sql import read_view
 from bridge.spark.view_types import analysed
 from bridge.spark.views import ViewWork, change_view, compare_view
+from bridge.spool.folder import SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
 from bridge.write.signed_file import SignedFile
-from bridge.write.spill import CHANGE, spill_folder
+from bridge.write.spill import CHANGE
 
 COLUMNS = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("unread", pa.int64())])
 VIEW = "SELECT k, v % 2 AS odd, count(*) AS n, sum(v) AS total, max(v) AS most, min_by(v, at) AS first FROM s"
@@ -32,7 +33,7 @@ class Kept:
         self.spark, self.storage = spark, LocalStorage(root)
         layouts = {"v": TableLayout("shop/v", sort_by=("k", "odd"), file_size=1500)}
         self.context = WriteContext(str(root), "shop", "run", 1, str(root / "spool"), "zstd", layouts)
-        spill_folder(self.context).mkdir(parents=True)
+        SpoolFolder(self.context.spool).spills.mkdir(parents=True)
         self.typed = analysed(spark, read_view("v", VIEW + " GROUP BY 1, 2"), COLUMNS)
         self.files: dict[SignedFile, pa.Table] = {}
         self.state: list[SignedFile] = []
@@ -52,7 +53,7 @@ class Kept:
         self.files |= new
         changed = [*new, *(SignedFile(file.key, file.size, file.rows, -1) for file in removed)]
         if noted is not None:
-            path = spill_folder(self.context) / "noted.parquet"
+            path = SpoolFolder(self.context.spool).spills / "noted.parquet"
             pq.write_table(noted, path)
             changed.append(SignedFile(path.name, path.stat().st_size, len(noted), 0))
         work = ViewWork(self.typed, COLUMNS, changed, self.state, [*self.files], 1)

@@ -111,6 +111,16 @@ def test_large_tables_are_cut(tmp_path: Path) -> None:
     assert len(desk.files) == 1
 
 
+def test_no_slivers(tmp_path: Path) -> None:
+    """Segments of any size become row groups of about 64 MiB: none holds the little that was left of another."""
+    desk = Desk(tmp_path)
+    rows = table(1000, text=1600)
+    desk.write(*[pa.concat_tables([rows] * 9)] * 12)
+    (parquet,) = desk.parquet()
+    groups = [parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups)]
+    assert groups == [36_000, 36_000, 36_000]
+
+
 def test_sorted(tmp_path: Path) -> None:
     """Rows come sorted, and the footer says by what."""
     desk = Desk(tmp_path, sort_by=("-k", "id"))

@@ -23,7 +23,7 @@ import bridge.write.spill
 import bridge.write.writer
 from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
-from bridge.spool.folder import Segment
+from bridge.spool.folder import Segment, SpoolFolder
 from bridge.storage.local.storage import LocalStorage
 from bridge.write.context import WriteContext
 from bridge.write.layout import TableLayout
@@ -31,7 +31,8 @@ from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
 from bridge.write.partition import Partition
 from bridge.write.report import SpillFile
-from bridge.write.spill import CHANGE, Spill, spill_folder, with_message_order
+from bridge.write.shared_spool import open_file
+from bridge.write.spill import CHANGE, Spill, with_message_order
 
 KEYS = {
     "int": st.sampled_from([0, 1, 2, -5, 2**63 - 1, None]),
@@ -188,7 +189,7 @@ DELETED_THEN_CHANGED = (["bool"], [], [[NONE | {"v": 1, "w": [1], "_sdc_deleted_
 def test_a_merge_is_what_a_dict_does(
     story: tuple[list[str], list[Row], list[list[Row]]], hard: bool, seed: int, tiny: bool, delta: bool
 ) -> None:
-    """Any keys, composite, null, of any type; any interleaving, any split into batches, spill_folder, ranges and files.
+    """Any keys, composite, null, of any type; any interleaving, any split into batches, spills, ranges and files.
 
     Row groups, ranges and pieces are so small with `tiny` that a few rows make several of each.
     """
@@ -220,7 +221,7 @@ def test_a_merge_is_what_a_dict_does(
             counts = merged.counts
             assert counts["rows"] == len(batch) == sum(counts.values()) - counts["rows"]
             assert len(lake) <= before + counts["inserted"]
-            assert not list(spill_folder(table.job).iterdir())
+            assert not list(SpoolFolder(table.job.spool).spills.iterdir())
 
 
 @settings(max_examples=30, deadline=None)
@@ -278,7 +279,11 @@ def test_what_a_merge_changes_is_noted_row_by_row(
 def noted(table: Table, merged: Merged) -> list[Row]:
     """The rows that a merge has noted as changed."""
     names = [one.name for one in merged.changes if one.name]
-    return [row for name in names for row in pq.ParquetFile(spill_folder(table.job) / name).read().to_pylist()]
+    rows: list[Row] = []
+    for name in names:
+        with open_file(table.job, name) as file:
+            rows += pq.read_table(file).to_pylist()
+    return rows
 
 
 SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -320,10 +325,10 @@ def test_footers_are_read_once_a_run_and_spare_what_cannot_match(tmp_path: Path)
     """A second merge asks for the ranges of the files only that are new or rewritten; none is opened in vain."""
     table = simple(tmp_path)
     asked: list[tuple[str, Any]] = []
-    each = table.merger._each
-    table.merger._each = lambda work, payloads: (
+    do = table.merger._do
+    table.merger._do = lambda work, payloads, *, here: (  # type: ignore[method-assign]
         asked.extend((work.__name__, p) for p in payloads),
-        each(work, payloads),
+        do(work, payloads, here=here),
     )[1]
     table.merge([table.spill([{"id": 25, "v": "new"}])])
     table.merge([table.spill([{"id": 5, "v": "new"}])])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,10 @@ from bridge.storage import Storage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from requests import Response
 
     from bridge.settings.options import Pipeline
 
 DEFAULT_NAME = "lake"
-_PATIENCE = (10.0, 60.0)
-"""Seconds that a REST catalog may take to accept a connection, and to answer a request."""
 _KEYS = re.compile(r"://[^@/\s]*@")
 """The user and the password in a URI."""
 
@@ -143,16 +139,19 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     from bridge.lake.formats.iceberg.io import STORAGE, BucketIO
+    from bridge.lake.formats.iceberg.rest import prepare_rest
 
     try:
         own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
         properties = {name: value for name, value in facts.properties.items() if name not in own}
         if (properties | own).get("type") != "sql":
-            _keep_foreign_classes_out(own)
-            _limit_requests()
+            prepare_rest(own)
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(facts.name, **properties)
+        if (client := getattr(catalog, "_client", None)) and (properties | own).get("type") == "hive":
+            with client:  # pyiceberg connects to a metastore at the first question only
+                pass
     except Exception as error:  # each kind of catalog raises what its own libraries do
         raise unreachable(facts, error) from error
     io = BucketIO({STORAGE: storage})
@@ -162,40 +161,6 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
     _let_connections_go(catalog)
     return catalog
-
-
-def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
-    """Have pyiceberg authenticate by its own classes, and by the one that this machine's configuration names.
-
-    `own` is what that says. pyiceberg would import and call whatever the answer of a REST catalog names, and who writes
-    to the bucket names the server.
-    """
-    from pyiceberg.catalog import rest
-    from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
-
-    auth = own.get("auth")
-    own_class = auth.get("impl") if isinstance(auth, dict) else None
-
-    class OwnManagers(AuthManagerFactory):
-        @classmethod
-        def create(cls, class_or_name: str, config: dict[str, Any]) -> AuthManager:
-            if class_or_name not in cls._registry and class_or_name != own_class:
-                raise ValueError(f"the catalog asks for a class of its own to authenticate: {class_or_name}")
-            return AuthManagerFactory.create(class_or_name, config)
-
-    rest.AuthManagerFactory = OwnManagers  # type: ignore[attr-defined]
-
-
-def _limit_requests() -> None:
-    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`; by itself it waits forever."""
-    from pyiceberg.catalog import rest
-    from requests import Session
-
-    class LimitedSession(Session):
-        def request(self, *args: Any, **options: Any) -> Response:
-            return super().request(*args, **{"timeout": _PATIENCE} | options)
-
-    rest.Session = LimitedSession  # type: ignore[attr-defined]
 
 
 def _let_connections_go(catalog: Catalog) -> None:
@@ -216,4 +181,6 @@ def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
         "look at destination.catalog; what is secret belongs into the environment, such as "
         f"PYICEBERG_CATALOG__{facts.name.upper().replace('-', '_')}__TOKEN"
     )
+    if "timestamp with local time zone" in text:
+        hint = 'Hive 2 has no such type: add to destination.catalog.properties: hive.hive2-compatible: "true"'
     return LakeError(f"the Iceberg catalog cannot be used: {text}", hint=hint, catalog=facts.name)

@@ -9,19 +9,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from bridge.lake.formats.order_note import read_order
 from bridge.lake.records import TableState
 from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from pyiceberg.io.fileformat import DataFileStatistics
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
-    from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
     from bridge.lake.formats.iceberg.io import BucketIO
+    from bridge.lake.formats.iceberg.layout import Layout
 
 _MOST_MANIFESTS = 100
 """More of them are brought together in one, as a reader reads each; Iceberg's own default."""
@@ -53,15 +56,18 @@ def files_of(io: BucketIO, root: str, metadata: TableMetadata) -> frozenset[str]
     )
 
 
-def snapshot(files: Files, metadata: TableMetadata | None, schema: Schema, summary: dict[str, str]) -> Snapshot:
-    """Write what a new snapshot is made of and return it; `summary` says of which commit it is, and of what kind."""
+def snapshot(files: Files, metadata: TableMetadata | None, layout: Layout, summary: dict[str, str]) -> Snapshot:
+    """Write what a new snapshot is made of and return it; `summary` says of which commit it is, and of what kind.
+
+    `layout` gets the specs and the orders that the new files need.
+    """
     from pyiceberg.manifest import write_manifest_list
     from pyiceberg.table.snapshots import Snapshot, Summary
 
     number = uuid.uuid4().int >> 65
     sequence = sequence_of(metadata) + 1 if metadata else 1
     parent = metadata.current_snapshot_id if metadata else None
-    write = _Writer(files, schema, number)
+    write = _Writer(files, layout, number)
     manifests = [*write.retained(_manifests(files.io, metadata) if metadata else []), *write.new()]
     where = f"{files.root}/metadata/snap-{number}-{write.id}.avro"
     with write_manifest_list(2, files.io.new_output(where), number, parent, sequence, _CODEC) as listed:
@@ -75,7 +81,7 @@ def snapshot(files: Files, metadata: TableMetadata | None, schema: Schema, summa
         "timestamp-ms": _now(metadata),
         "manifest-list": where,
         "summary": Summary(_operation(operation, files), **facts),
-        "schema-id": schema.schema_id,
+        "schema-id": layout.schema.schema_id,
     }
     return Snapshot(**fields)
 
@@ -118,21 +124,39 @@ def _counted(files: Files) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What a file's footer says of it; empty where it cannot be used."""
+
+    statistics: DataFileStatistics | None = None
+    serialized: dict[str, Any] = field(default_factory=dict)
+    sort_by: tuple[str, ...] = ()
+    row_groups: int = 0
+
+
 class _Writer:
     """Writes the manifests of one snapshot."""
 
-    def __init__(self, files: Files, schema: Schema, number: int) -> None:
-        self.files, self.schema, self.number = files, schema, number
+    def __init__(self, files: Files, layout: Layout, number: int) -> None:
+        self.files, self.layout, self.number = files, layout, number
         self.id = uuid.uuid4()
         self._count = 0
 
     def new(self) -> list[ManifestFile]:
-        """Write one with the files that come."""
+        """Write those with the files that come: one for each spec. The table takes the order that all of them have."""
         from pyiceberg.manifest import ManifestEntryStatus
 
         names = self.files.added
-        made = parallel_map(self.files.io.storage, self._data_file, names)
-        return self._written([(ManifestEntryStatus.ADDED, file) for file in made])
+        footers = parallel_map(self.files.io.storage, self._footer, names)
+        orders = [self.layout.order_of(footer.sort_by) for footer in footers]
+        if orders and all(order == orders[0] for order in orders):
+            self.layout.order = orders[0]
+        made: dict[int, list[Any]] = {}
+        for name, footer, order in zip(names, footers, orders, strict=True):
+            sorted_ = bool(order.fields) and footer.row_groups == 1 and self.layout.is_total(order)
+            file = self._data_file(name, footer, order.order_id if sorted_ else None)
+            made.setdefault(file.spec_id, []).append((ManifestEntryStatus.ADDED, file))
+        return [self._written(entries, number) for number, entries in made.items()]
 
     def retained(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """The manifests that stay. One with files that go is written anew; if there are too many, all are."""
@@ -155,21 +179,24 @@ class _Writer:
                 for entry in entries
                 if _name(self.files.root, entry.data_file) not in removed
             ]
-            stay += self._written(left + [(ManifestEntryStatus.DELETED, entry) for entry in deleted])
+            left += [(ManifestEntryStatus.DELETED, entry) for entry in deleted]
+            stay.append(self._written(left, manifest.partition_spec_id))
         if len(stay) <= _MOST_MANIFESTS:
             return stay
-        live = [(ManifestEntryStatus.EXISTING, entry) for one in stay for entry in _entries(self.files.io, one)]
-        return self._written(live)
+        live: dict[int, list[Any]] = {}
+        for one in stay:
+            entries = _entries(self.files.io, one)
+            live.setdefault(one.partition_spec_id, []).extend((ManifestEntryStatus.EXISTING, each) for each in entries)
+        return [self._written(entries, number) for number, entries in live.items() if entries]
 
-    def _written(self, entries: list[tuple[Any, Any]]) -> list[ManifestFile]:
+    def _written(self, entries: list[tuple[Any, Any]], spec_id: int) -> ManifestFile:
+        """Write a manifest with entries of one spec; there is at least one."""
         from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest
-        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC as FLAT
 
-        if not entries:
-            return []
         self._count += 1
         output = self.files.io.new_output(f"{self.files.root}/metadata/{self.id}-m{self._count}.avro")
-        with write_manifest(2, FLAT, self.schema, output, self.number, _CODEC) as writer:
+        spec, schema = self.layout.spec_by_id(spec_id)
+        with write_manifest(2, spec, schema, output, self.number, _CODEC) as writer:
             for status, entry in entries:
                 if status == ManifestEntryStatus.EXISTING:
                     writer.existing(entry)
@@ -178,42 +205,55 @@ class _Writer:
                 else:
                     new = {"status": status, "snapshot_id": self.number, "data_file": entry}
                     writer.add_entry(ManifestEntry.from_args(**new, sequence_number=None, file_sequence_number=None))
-        return [writer.to_manifest_file()]
+        return writer.to_manifest_file()
 
-    def _data_file(self, name: str) -> DataFile:
+    def _data_file(self, name: str, footer: _Footer, sort_order_id: int | None) -> DataFile:
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        file = self.files.table.files[name]
-        facts: dict[str, Any] = {"record_count": file.rows}
-        with suppress(KeyError, ValueError, TypeError):  # without bounds a file is read more often, and never wrongly
-            facts |= self._statistics(name)
-        return DataFile.from_args(
+        file, layout = self.files.table.files[name], self.layout
+        partition = layout.partition_of(footer.statistics) if footer.statistics else None
+        facts: dict[str, Any] = {"record_count": file.rows} | footer.serialized
+        made = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{self.files.root}/{name}",
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=Record() if partition is None else partition,
             file_size_in_bytes=file.size,
-            sort_order_id=None,
-            spec_id=0,
+            sort_order_id=sort_order_id,
             equality_ids=None,
             key_metadata=None,
             **facts,
         )
+        made.spec_id = (layout.flat if partition is None else layout.spec).spec_id
+        return made
 
-    def _statistics(self, name: str) -> dict[str, Any]:
+    def _footer(self, name: str) -> _Footer:
         import pyarrow.parquet as pq
+
+        key = self.files.io.key(f"{self.files.root}/{name}")
+        with suppress(KeyError, ValueError, TypeError):  # without bounds a file is read more often, and never wrongly
+            with self.files.io.storage.open(key) as file:
+                footer = pq.read_metadata(file)
+            statistics = self._statistics(footer)
+            sort_by = read_order(footer.metadata)
+            return _Footer(statistics, statistics.to_serialized_dict(), sort_by, footer.num_row_groups)
+        return _Footer()
+
+    def _statistics(self, footer: pq.FileMetaData) -> DataFileStatistics:
         from pyiceberg.io.pyarrow import (
+            MetricModeTypes,
+            MetricsMode,
             compute_statistics_plan,
             data_file_statistics_from_parquet_metadata,
             parquet_path_to_id_mapping,
         )
 
-        key = self.files.io.key(f"{self.files.root}/{name}")
-        with self.files.io.storage.open(key) as file:
-            footer = pq.read_metadata(file)
-        plan, paths = compute_statistics_plan(self.schema, {}), parquet_path_to_id_mapping(self.schema)
-        return data_file_statistics_from_parquet_metadata(footer, plan, paths).to_serialized_dict()
+        schema = self.layout.schema
+        plan, paths = compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
+        for one in self.layout.spec.fields:  # pyiceberg takes a column with a dot in its name for one in a struct
+            plan[one.source_id] = replace(plan[one.source_id], mode=MetricsMode(MetricModeTypes.FULL))
+        return data_file_statistics_from_parquet_metadata(footer, plan, paths)
 
 
 def _manifests(io: BucketIO, metadata: TableMetadata) -> list[ManifestFile]:

@@ -8,7 +8,7 @@ later. For the same reason recovery can repeat it. pyiceberg's transactions are 
 the race on top of the winner.
 
 Files that a snapshot removes stay in the bucket for `retention.trash`; old snapshots stay as long as the table's
-`history.expire.max-snapshot-age-ms` says, by default 7 days. Hive folders are not declared as Iceberg partitions.
+`history.expire.max-snapshot-age-ms` says, by default 7 days.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bridge.errors import BridgeError, CorruptLake, LakeError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
 from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
 from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
+from bridge.lake.formats.iceberg.layout import Layout, is_partitioned_by
 from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
 from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
@@ -80,12 +81,12 @@ class IcebergLog:
         self._cached = Snapshot()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, *passing: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except BridgeError:
-            raise
         except Exception as error:  # each kind of catalog raises what its own libraries do
+            if isinstance(error, (BridgeError, *passing)):
+                raise
             raise unreachable(self._facts, error) from error
 
     def look(self) -> Snapshot:
@@ -129,7 +130,8 @@ class IcebergLog:
         if table is None or current.app != self.app or current.table.metadata.location != self.root:
             hint = "choose another destination.catalog.namespace, or drop that table: it is not this pipeline's"
             raise LakeError("an Iceberg table of that name is in the catalog already", hint=hint, table=name)
-        if current.table.metadata.format_version != 2 or current.table.metadata.spec().fields:
+        metadata = current.table.metadata
+        if metadata.format_version != 2 or not is_partitioned_by(metadata, table.partition_by):
             hint = "set no partitions, and no later format version, on tables that singer-bridge writes; load it anew"
             raise LakeError("the Iceberg table has features that are not ours to write", hint=hint, table=name)
         if current.files != table.files.keys():
@@ -152,16 +154,24 @@ class IcebergLog:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 
         lost = (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError)
+        last: Exception | None = None
         for _ in range(_TRIES):
             current = self.look()
             if current.commit >= commit.n and not (commit.again and current.commit == commit.n):
                 return
             if schema is None and current.table is None:
                 return
-            with self._explained(), suppress(*lost):
-                self._commit(current, commit, table, schema)
+            try:
+                with self._explained(*lost):
+                    self._commit(current, commit, table, schema)
                 return
-            self._cached = Snapshot()
+            except lost as error:  # the next look tells whether it is there all the same
+                if "acquire lock" in str(error):
+                    hint = "run again: if its owner was killed, Hive lets it go after hive.txn.timeout, 5 minutes"
+                    raise LakeError("the metastore has the table locked", hint=hint, at=self.folder) from error
+                last, self._cached = error, Snapshot()
+        if isinstance(last, CommitStateUnknownException):
+            raise unreachable(self._facts, last) from last
         hint = "stop the other writers, then run again"
         raise LakeError("gave up: another process keeps changing the Iceberg table", hint=hint, at=self.folder)
 
@@ -171,16 +181,19 @@ class IcebergLog:
 
         old = current.table.metadata if current.table else None
         new_schema = self._columns(old, schema)
-        updates = [*self._begun(current.table), *self._says(old, new_schema, commit)]
+        layout = Layout.of(old, new_schema, live.partition_by)
         facts = {_APP: self.app, _COMMIT: str(commit.n), "singer-bridge.run": commit.run, "operation": commit.kind}
-        new = snapshot(Files(self._io, self.root, live, current.files), old, new_schema, facts)
+        new = snapshot(Files(self._io, self.root, live, current.files), old, layout, facts)
+        updates = [*self._begun(old), *self._says(old, new_schema, commit), *layout.updates()]
         main: dict[str, Any] = {"ref-name": "main", "type": "branch", "snapshot-id": new.snapshot_id}
         updates += [say.AddSnapshotUpdate(snapshot=new), say.SetSnapshotRefUpdate(**main)]
         if old and (expired := self._given_up(old, ids_of(mapping(old, new_schema)), new.timestamp_ms)):
             forget: dict[str, Any] = {"snapshot-ids": expired}
             updates.append(say.RemoveSnapshotsUpdate(**forget))
         before = current.table or self._staged(new_schema)
-        committed = self.catalog.commit_table(before, self._requirements(old), tuple(updates))
+        committed = self.catalog.commit_table(
+            before, (*self._requirements(old), *layout.requirements()), tuple(updates)
+        )
         table = Table(self.identifier, committed.metadata, committed.metadata_location, self._io, self.catalog)
         self._cached = self._seen(table, frozenset(live.files))
         if old:
@@ -205,42 +218,38 @@ class IcebergLog:
         new = columns(schema, old.schema(), itertools.count(old.last_column_id + 1), number)
         return next((one for one in reversed(old.schemas) if one.as_struct() == new.as_struct()), new)
 
-    def _begun(self, table: Table | None) -> list[Any]:
-        """The updates that create a new table."""
-        from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+    def _begun(self, old: TableMetadata | None) -> list[Any]:
+        """The updates that create a new table, but for its columns and what names them."""
         from pyiceberg.table import update as say
-        from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-        if table is not None:
+        if old is not None:
             return []
         with suppress(Exception):  # it may exist; if it cannot be created, the commit fails with the reason
             self.catalog.create_namespace_if_not_exists(self.identifier[:-1])
         format_: dict[str, Any] = {"format-version": 2}
-        order: dict[str, Any] = {"sort-order": UNSORTED_SORT_ORDER}
         return [
             say.AssignUUIDUpdate(uuid=uuid.uuid4()),
             say.UpgradeFormatVersionUpdate(**format_),
-            say.AddPartitionSpecUpdate(spec=UNPARTITIONED_PARTITION_SPEC),
-            say.SetDefaultSpecUpdate(),
-            say.AddSortOrderUpdate(**order),
-            say.SetDefaultSortOrderUpdate(),
             say.SetLocationUpdate(location=self.root),
-            say.SetPropertiesUpdate(updates=_NEW),
         ]
 
     def _says(self, old: TableMetadata | None, new_schema: Schema, commit: Commit) -> list[Any]:
         """The updates of columns and properties."""
         from pyiceberg.table import update as say
 
+        from bridge.lake.formats.iceberg.rest import AddSchema
+
         updates: list[Any] = []
         if old is None or all(one.schema_id != new_schema.schema_id for one in old.schemas):
-            added: dict[str, Any] = {"schema": new_schema}
-            updates.append(say.AddSchemaUpdate(**added))
+            last = max(old.last_column_id if old else 0, new_schema.highest_field_id)
+            added: dict[str, Any] = {"schema": new_schema, "last-column-id": last}
+            updates.append(AddSchema(**added))
         if old is None or old.current_schema_id != new_schema.schema_id:
             current: dict[str, Any] = {"schema-id": new_schema.schema_id}
             updates.append(say.SetCurrentSchemaUpdate(**current))
         names = mapping(old, new_schema).model_dump_json()
         properties = {_APP: self.app, _COMMIT: str(commit.n), _MAPPING: names}
+        properties |= {} if old else _NEW  # Nessie takes one update of properties in a commit
         return [*updates, say.SetPropertiesUpdate(updates=properties)]
 
     def _staged(self, schema: Schema) -> Table:
@@ -270,7 +279,12 @@ class IcebergLog:
         ]
 
     def _tidy(self, old: TableMetadata, new: TableMetadata) -> None:
-        """Delete metadata files that nothing names any more. Best effort: what is left only takes up space."""
+        """Delete metadata files that nothing names any more. Best effort: what is left only takes up space.
+
+        A catalog that keeps a history of its own, as Nessie does, says that it still names them.
+        """
+        if new.properties.get("gc.enabled", "").lower() == "false":
+            return
         with suppress(Exception):
             for location in garbage(self._io, old, new):
                 if location.startswith(f"{self.root}/metadata/") and "/../" not in location:

@@ -45,6 +45,19 @@ def test_old_snapshots_are_given_up(lake: IcebergLake, tmp_path: Path, monkeypat
     assert lake.problems() == []
 
 
+def test_metadata_stays_where_a_catalog_keeps_its_own_history(lake: IcebergLake, tmp_path: Path) -> None:
+    """A table with `gc.enabled: false`, as Nessie makes them, gives up snapshots, but no file is deleted."""
+    committer = lake.open(FIRST)
+    for n in range(1, 11):
+        lake.append(committer, [n])
+    with lake.iceberg().transaction() as change:
+        change.set_properties({"history.expire.max-snapshot-age-ms": "0", "gc.enabled": "false"})
+    lake.append(committer, [11])
+    assert len(lake.iceberg().snapshots()) == 1
+    assert len(list((tmp_path / "p/s/metadata").glob("snap-*.avro"))) == 11
+    assert lake.ids() == list(range(1, 12))
+
+
 def test_statistics_let_readers_leave_out_files(lake: IcebergLake) -> None:
     """What a manifest says of a file is what readers skip it by."""
     committer = lake.open(FIRST)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.commit.rollback import roll_back
-from bridge.errors import CommitLost
-from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.errors import CommitLost, LakeError
+from bridge.lake.formats.iceberg.catalog import CatalogFacts, keep_catalog, unreachable
 from bridge.maintain.doctor.lake import lake_checks
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
@@ -70,3 +70,35 @@ def test_an_answer_that_is_lost(lake: IcebergLake, server: RestCatalog) -> None:
         lake.append(committer, [n])
     assert lake.ids() == [1, 2]
     assert len(lake.snapshots()) == 2
+
+
+def test_a_server_with_a_fault(lake: IcebergLake, server: RestCatalog) -> None:
+    """Its own words are in the error, and no other writer is blamed. The next run shows the rows."""
+    lake.append(lake.open(FIRST), [1])
+    server.broken = True
+    with pytest.raises(LakeError, match=r"cannot be used.*the disk is full"):
+        lake.append(lake.open(closed(1)), [2])
+    server.broken = False
+    lake.open(DEAD)
+    assert lake.ids() == lake.listed() == [1, 2]
+
+
+def test_the_requests_of_commits(lake: IcebergLake, server: RestCatalog) -> None:
+    """What Iceberg's own catalogs and Nessie ask for: columns before what names them, one update of properties.
+
+    New columns come with the highest number that the table has used.
+    """
+    committer = lake.open(FIRST)
+    lake.append(committer, [1], name="a")
+    lake.append(committer, [2], name="b", more="c")
+    first, second = ([update["action"] for update in asked["updates"]] for asked in server.asked)
+    assert first.index("set-current-schema") < first.index("add-spec") < first.index("add-sort-order")
+    assert [actions.count("set-properties") for actions in (first, second)] == [1, 1]
+    schemas = [update for asked in server.asked for update in asked["updates"] if update["action"] == "add-schema"]
+    assert [update["last-column-id"] for update in schemas] == [2, 3]
+
+
+def test_an_old_metastore_is_told_apart() -> None:
+    """Hive 2's metastore knows no times with a zone; the hint has the property that helps."""
+    text = "Error: type expected at the position 0 of 'timestamp with local time zone' but it is found."
+    assert "hive.hive2-compatible" in unreachable(CatalogFacts("lake", "p", {}), RuntimeError(text)).hint

@@ -33,7 +33,7 @@ def test_the_overview_says_how_each_pipeline_stands(page: Page) -> None:
 def test_the_overview_says_what_is_stale(root: Path, open_page: Open) -> None:
     """By the age of the last success, not of a bookmark or of a run that failed."""
     lake = LocalStorage(root / "lake")
-    record_run(lake, "shop", NOW - timedelta(minutes=30), "success")
+    record_run(lake, "shop", datetime.now(timezone.utc) - timedelta(minutes=30), "success")
     record_run(lake, "failing", NOW - timedelta(minutes=1), "failed", rows=5)
     more = dict.fromkeys(("shop", "quiet", "failing"), ", stale_after: 1h")
     write_settings(root, [*more], **more)

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ def test_what_turns_stale_is_read_again(root: Path, monkeypatch: pytest.MonkeyPa
     """Though its bucket is as it was: the same object before, and once again after."""
     more = {"failing": ", stale_after: 1h"}
     write_settings(root, ["failing"], **more)
-    record_run(LocalStorage(root / "lake"), "failing", NOW - timedelta(minutes=30), "success")
+    record_run(LocalStorage(root / "lake"), "failing", datetime.now(timezone.utc) - timedelta(minutes=30), "success")
     shown = Pipelines(root / "bridge.yaml", None).all()["failing"]
     fresh = look(shown, None)
     assert fresh.status

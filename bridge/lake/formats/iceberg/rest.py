@@ -1,0 +1,77 @@
+"""pyiceberg's REST client as runs need it: it waits a limited time, imports no foreign class, sends every field.
+
+Call `prepare_rest` before a catalog is opened. It changes pyiceberg's module for this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+from pyiceberg.table.update import AddSchemaUpdate
+
+if TYPE_CHECKING:
+    from requests import Response
+
+_PATIENCE = (10.0, 60.0)
+"""Seconds that a REST catalog may take to accept a connection, and to answer a request."""
+
+
+class AddSchema(AddSchemaUpdate):
+    """New columns. With the highest column number, which Iceberg made optional and Nessie 0.99 needs."""
+
+    last_column_id: int = Field(alias="last-column-id")
+
+
+def prepare_rest(own: Mapping[str, Any]) -> None:
+    """Have pyiceberg speak to REST catalogs as we need it. `own` is what this machine's configuration says."""
+    _keep_foreign_classes_out(own)
+    _limit_requests()
+    _send_every_field()
+
+
+def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
+    """Have pyiceberg authenticate by its own classes, and by the one that this machine's configuration names.
+
+    pyiceberg would import and call whatever the answer of a REST catalog names, and who writes to the bucket names the
+    server.
+    """
+    from pyiceberg.catalog import rest
+    from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
+
+    auth = own.get("auth")
+    own_class = auth.get("impl") if isinstance(auth, dict) else None
+
+    class OwnManagers(AuthManagerFactory):
+        @classmethod
+        def create(cls, class_or_name: str, config: dict[str, Any]) -> AuthManager:
+            if class_or_name not in cls._registry and class_or_name != own_class:
+                raise ValueError(f"the catalog asks for a class of its own to authenticate: {class_or_name}")
+            return AuthManagerFactory.create(class_or_name, config)
+
+    rest.AuthManagerFactory = OwnManagers  # type: ignore[attr-defined]
+
+
+def _limit_requests() -> None:
+    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`; by itself it waits forever."""
+    from pyiceberg.catalog import rest
+    from requests import Session
+
+    class LimitedSession(Session):
+        def request(self, *args: Any, **options: Any) -> Response:
+            return super().request(*args, **{"timeout": _PATIENCE} | options)
+
+    rest.Session = LimitedSession  # type: ignore[attr-defined]
+
+
+def _send_every_field() -> None:
+    """Have the fields of our own updates sent; pyiceberg would send those of the class that it declares."""
+    from pyiceberg.catalog import rest
+    from pyiceberg.table import CommitTableRequest
+
+    class WholeRequest(CommitTableRequest):
+        def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
+            return super().model_dump_json(serialize_as_any=True, **options)
+
+    rest.CommitTableRequest = WholeRequest  # type: ignore[attr-defined]

@@ -1,0 +1,75 @@
+"""A run of the service, in a runner process: all that it says is in its reports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.exact_json import dumps
+from bridge.load.plan import Request
+from bridge.load.result import Result
+from bridge.load.stop import Stop
+from bridge.service.assignment import Report
+from bridge.settings.options import Pipeline
+
+if TYPE_CHECKING:
+    from bridge.load.run import Run
+
+_EVERY = 0.5
+"""Seconds between two reports of a run's progress."""
+_LARGE = ("state", "state_before")
+"""What the run record has, and no report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A run of the service. Implements `Work`."""
+
+    pipeline: Pipeline
+    request: Request
+    home: Path
+
+    def do(self, report: Callable[[Report], None], stdout: int) -> int:
+        """See `Work`."""
+        from bridge.launch.launch import launch  # the engine, which the service itself does not need
+
+        with Stop() as stop:
+            result = launch(
+                self.pipeline,
+                self.request,
+                self.home,
+                stop=stop,
+                execute=lambda run: _execute(run, report),
+                loaded=lambda: report(Report(loaded=True)),
+            )
+        return result.error.exit_code if result.error else 0
+
+
+def _execute(run: Run, report: Callable[[Report], None]) -> Result:
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(run, report, ended), daemon=True)
+    watcher.start()
+    try:
+        result = run.execute()
+    finally:
+        ended.set()
+        watcher.join()
+    facts = {key: value for key, value in result.to_json().items() if key not in _LARGE}
+    report(Report(run_id=result.run_id, result=dumps(facts).decode()))
+    return result
+
+
+def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -> None:
+    """Report the run's stage and how many records the tap has sent, whenever one of them has changed."""
+    last = None
+    while True:
+        streams = list(run.result.streams.values())
+        news = Report(run_id=run.result.run_id, stage=run.stage, records=sum(one.records for one in streams))
+        if news != last:
+            report(news)
+            last = news
+        if ended.wait(_EVERY):
+            return

@@ -1,0 +1,60 @@
+"""Where a stream stands: the commit of which a target has all rows, and how far it is in the next one.
+
+```json
+{"version": 1764000000000, "commit": 41, "nonce": "9f2c...", "keys": ["id"],
+ "next": {"commit": 42, "nonce": "07aa...", "part": "part-0000000042-000001-....parquet", "rows": 81920}}
+```
+Without `commit` the whole table is on its way, as `next.commit` left it. `rows` of a part are sent already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.query.changes.change import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """So many rows of a part of a commit are sent."""
+
+    at: Position
+    part: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Where a stream stands. `version` is that of its messages; `keys` is what its rows were told apart by."""
+
+    version: int
+    complete: Position | None = None
+    next: Place | None = None
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: dict[str, Any]) -> Bookmark | None:
+        """What a STATE has of a stream; None if that is nothing, or nothing of ours: the stream begins anew."""
+        try:
+            place = stored.get("next")
+            complete = Position(int(stored["commit"]), str(stored["nonce"])) if "commit" in stored else None
+            part = None
+            if place is not None:
+                at = Position(int(place["commit"]), str(place["nonce"]))
+                part = Place(at, str(place["part"]), int(place["rows"]))
+            if complete is None and part is None:
+                return None
+            return cls(int(stored["version"]), complete, part, tuple(stored.get("keys", ())))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def stored(self) -> dict[str, Any]:
+        """As a STATE has it."""
+        complete = {"commit": self.complete.commit, "nonce": self.complete.nonce} if self.complete else {}
+        keys = {"keys": list(self.keys)} if self.keys else {}
+        if self.next is None:
+            return {"version": self.version, **complete, **keys}
+        at = self.next.at
+        place = {"commit": at.commit, "nonce": at.nonce, "part": self.next.part, "rows": self.next.rows}
+        return {"version": self.version, **complete, **keys, "next": place}

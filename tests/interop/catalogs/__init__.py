@@ -1,0 +1,1 @@
+"""Iceberg catalogs that are products, on loopback; and tables that our runs keep in them."""

@@ -1,0 +1,78 @@
+"""`python -m tests.proof`: every system, or those named by `--only`, into the table of docs/proof.md."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.venvs import NotInstalled
+
+from .harness import Siege, Stuck
+from .others import DataSpoc, DltFiles, DltMerge
+from .ours import BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped
+from .page import PAGE, Row, replaced, row
+from .pipes import Meltano, SdkSink, TargetCsv, TargetCsvStopped, TargetDuckdb, TargetJsonl
+from .source import Source
+from .system import System
+
+HOME = Path(__file__).resolve().parents[2] / ".bench"
+KILLS = int(os.environ.get("KILLS") or 10)
+SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
+
+_OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
+_PEERS: tuple[type[System], ...] = (
+    *(DataSpoc, TargetCsv, TargetCsvStopped, SdkSink, Meltano, TargetJsonl, TargetDuckdb),
+    *(DltFiles, DltMerge),
+)
+
+
+def systems() -> list[System]:
+    """In the order of the table."""
+    venvs = HOME / "venvs"
+    return [made(venvs) for made in (*_OURS, *_PEERS)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0; 1 where singer-bridge lost or doubled a row, or a system could not be installed or got stuck."""
+    every = systems()
+    names = [system.name for system in every]
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
+    options = parser.parse_args(arguments)
+    chosen = [system for system in every if not options.only or system.name in options.only]
+    print(f"SEED={SEED} KILLS={KILLS}; files, logs and environments are in {HOME}", flush=True)
+    return max([_prove(system, names) for system in chosen])
+
+
+def _prove(system: System, order: list[str]) -> int:
+    """Try one system, write its row, say what it is."""
+    try:
+        system.install()
+        chance = random.Random(f"{SEED}/{system.name}")
+        outcome = Siege(system, Source(HOME / "proof" / system.name), chance).carry_out(KILLS)
+    except (NotInstalled, Stuck) as error:
+        print(f"{system.name}: {error}", file=sys.stderr, flush=True)
+        return 1
+    line = row(system, outcome, KILLS, SEED)
+    _write(line, order)
+    print(line, flush=True)
+    return int(system.name.startswith("bridge-") and not outcome.final.exact)
+
+
+def _write(line: Row, order: list[str]) -> None:
+    """Put a row into the page; systems may be tried at the same time, by several calls of this program."""
+    with PAGE.open("r+", encoding="utf-8") as page:
+        fcntl.flock(page, fcntl.LOCK_EX)
+        text = replaced(page.read(), line, order)
+        page.seek(0)
+        page.truncate()
+        page.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

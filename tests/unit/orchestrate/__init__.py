@@ -1,0 +1,1 @@
+"""Other tools that run pipelines or read what they loaded."""
