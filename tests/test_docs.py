@@ -33,7 +33,7 @@ _FENCE = re.compile(r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$
 _MARK = re.compile(r'(\w+)="([^"]*)"')
 # What differs from run to run: ids, figures with a fraction, and the rate made of them.
 _DRIFT = (
-    (r"\d{8}T\d{6}Z-\w{4}", "RUN"),
+    (r"\d{8}T\d{6}Z-\w{4,5}", "RUN"),
     (r"[\d,]+ records/s", "N records/s"),
     (r"\d+\.\d+", "N.N"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ", "TIME"),

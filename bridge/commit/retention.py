@@ -28,7 +28,7 @@ from bridge.storage import Storage
 _AT_LEAST = 40
 """A run may delete this many of each kind, or what so many commits removed, even if it committed nothing."""
 
-_OF_A_RUN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[a-z0-9]{4}\b.*", re.ASCII)
+_OF_A_RUN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[a-z0-9]{4,5}\b.*", re.ASCII)
 _COMMIT = re.compile(r"[0-9]{20}")
 
 

@@ -20,12 +20,16 @@ from bridge.storage import Storage
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
+_DIGITS = string.digits + string.ascii_lowercase
+"""In the order in which they sort."""
 
 
 def new_run_id() -> str:
-    """An id that sorts by start time: `20261120T133501Z-k3f9`."""
-    alphabet = string.ascii_lowercase + string.digits
-    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
+    """An id that sorts by start time, to the millisecond: `20261120T133501Z-k3f9a`."""
+    now = datetime.now(timezone.utc)
+    fraction = now.microsecond * len(_DIGITS) ** 2 // 1_000_000  # two digits: many a run ends within its second
+    sorts = _DIGITS[fraction // len(_DIGITS)] + _DIGITS[fraction % len(_DIGITS)]
+    return f"{now:%Y%m%dT%H%M%SZ}-{sorts}{''.join(secrets.choice(_DIGITS) for _ in range(3))}"
 
 
 def is_run_id(text: str) -> bool:

@@ -170,6 +170,31 @@ def test_tables_are_overwritten_and_views_change(project: Project, table_format:
     assert not shop.command("verify", "shop").code
 
 
+def test_one_thread_imports_pyspark(project: Project) -> None:
+    """Where a view is filled before Spark is up, too: two threads that import it at once may both find half of it."""
+    shop = Shop(project, {})
+    shop.play(*(order(n, n) for n in range(50)), state(1))
+    shop.views = {"by_region": ALL}
+    shop.say(state(2))
+    program = (
+        "import sys, threading\n"
+        "class Watch:\n"
+        "    names = set()\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('pyspark', 'pyspark.errors', 'pyspark.sql'):\n"
+        "            self.names.add(threading.current_thread().name)\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "from bridge.cli import main\n"
+        "try: main(['run', 'shop', '--no-progress'])\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(code or 0, *Watch.names)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "0 spark-start", done.stdout + done.stderr
+    shop.check()
+
+
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_verbs_that_commit(project: Project, table_format: str) -> None:
     """A replay of rejects, rollback, compaction, and runs after each of them."""

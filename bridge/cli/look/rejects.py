@@ -142,7 +142,7 @@ def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
 
     \b
     singer-bridge rejects purge flights -s public-flights --dry-run
-    singer-bridge rejects purge flights --run 20261120T133501Z-k3f9 --yes
+    singer-bridge rejects purge flights --run 20261120T133501Z-k3f9a --yes
     """
     from bridge.maintain.rejects.purge import purge as delete
     from bridge.maintain.rejects.survey import find, groups

@@ -124,7 +124,7 @@ def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool
 
     \b
     singer-bridge runs show flights
-    singer-bridge runs show 20261120T133501Z-k3f9 --logs
+    singer-bridge runs show 20261120T133501Z-k3f9a --logs
     """
     if selection.word and not run_id and is_run_id(selection.word):
         selection, run_id = selection.of(None), selection.word

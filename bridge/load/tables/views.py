@@ -30,6 +30,8 @@ from bridge.write.report import RowChanges
 from bridge.write.task import write_empty
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from bridge.views.algebra import TypedView
 
 Result = TypeVar("Result")
@@ -228,9 +230,14 @@ class ViewTables:
     def _typed_view(self, view: View, source: _Source) -> TypedView:
         key = view.name, str(source.after.schema)
         if key not in self._typed:
-            from bridge.spark.view_types import analysed
 
-            self._typed[key] = self._spark(lambda spark, _context, _shipped: analysed(spark, view, source.columns))
+            def analyse(spark: SparkSession, _context: WriteContext, _shipped: str | None) -> TypedView:
+                # Not before Spark is up: where two threads import pyspark at once, both may find half of a module.
+                from bridge.spark.view_types import analysed
+
+                return analysed(spark, view, source.columns)
+
+            self._typed[key] = self._spark(analyse)
         return self._typed[key]
 
     def _is_other(self, view: View, source: _Source) -> bool:
@@ -253,7 +260,6 @@ class ViewTables:
 
         `old` is None to fill it anew.
         """
-        from bridge.spark.views import ViewWork, change_view
         from bridge.write.signed_file import SignedFile
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
@@ -266,8 +272,15 @@ class ViewTables:
         state = signed((key, old.files[name]) for key, name in keys.items()) if old else []
         if not changed:
             return [], set()
-        work = ViewWork(typed, source.columns, changed, state, after, seq)
-        files, replaced = self._spark(lambda spark, context, shipped: change_view(spark, context, shipped, work))
+
+        def change(
+            spark: SparkSession, context: WriteContext, shipped: str | None
+        ) -> tuple[list[PendingFile], list[SignedFile]]:
+            from bridge.spark.views import ViewWork, change_view  # not before Spark is up, as above
+
+            return change_view(spark, context, shipped, ViewWork(typed, source.columns, changed, state, after, seq))
+
+        files, replaced = self._spark(change)
         return files, {keys[file.key] for file in replaced}
 
     def _is_readable(self, change: TableChange) -> bool:

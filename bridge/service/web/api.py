@@ -94,7 +94,7 @@ def runs(request: Request) -> Response:
         )
     before, limit = request.query_params.get("before"), request.query_params.get("limit", "20")
     if before and not is_run_id(before):
-        raise SettingsError("before is the id of a run", hint="such as 20261120T133501Z-k3f9")
+        raise SettingsError("before is the id of a run", hint="such as 20261120T133501Z-k3f9a")
     if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST):
         raise SettingsError("limit is a number", hint=f"from 1 to {_MOST}")
     return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), int(limit))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -27,11 +28,14 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def test_run_ids_sort_and_differ() -> None:
-    """An id begins with the time of its start and is not given twice."""
-    ids = [new_run_id() for _ in range(200)]
-    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[a-z0-9]{4}", run) for run in ids)
-    assert len(set(ids)) > 195
-    assert ids[0][:16] <= ids[-1][:16]
+    """An id begins with the time of its start, to the millisecond, and is not given twice."""
+    ids = list[str]()
+    for _ in range(200):
+        ids.append(new_run_id())
+        time.sleep(0.001)  # 0.77 ms later, the id is a later one
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[a-z0-9]{5}", run) for run in ids)
+    assert ids == sorted(set(ids))
+    assert len({new_run_id() for _ in range(200)}) > 195
 
 
 def test_a_run_that_only_started_was_killed(storage: Storage) -> None:
