@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
