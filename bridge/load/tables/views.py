@@ -30,8 +30,6 @@ from bridge.write.report import RowChanges
 from bridge.write.task import write_empty
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from bridge.views.algebra import TypedView
 
 Result = TypeVar("Result")
@@ -231,7 +229,7 @@ class ViewTables:
         key = view.name, str(source.after.schema)
         if key not in self._typed:
 
-            def analyse(spark: SparkSession, _context: WriteContext, _shipped: str | None) -> TypedView:
+            def analyse(spark: Any, _context: WriteContext, _shipped: str | None) -> TypedView:
                 # Not before Spark is up: where two threads import pyspark at once, both may find half of a module.
                 from bridge.spark.view_types import analysed
 
@@ -274,7 +272,7 @@ class ViewTables:
             return [], set()
 
         def change(
-            spark: SparkSession, context: WriteContext, shipped: str | None
+            spark: Any, context: WriteContext, shipped: str | None
         ) -> tuple[list[PendingFile], list[SignedFile]]:
             from bridge.spark.views import ViewWork, change_view  # not before Spark is up, as above
 
