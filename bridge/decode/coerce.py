@@ -13,6 +13,7 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 from math import isinf
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import simplejson
 
@@ -86,6 +87,30 @@ def json_text(value: Any, at: Path) -> str:
     return str(text)
 
 
+def column_text(value: Any, at: Path) -> str:
+    """The text of a parsed value in a JSON column: what `columns.texts` writes, or every digit if a number needs that.
+
+    So the text follows from the value alone, whichever path read its line.
+    """
+    try:
+        return orjson.dumps(_as_doubles(value)).decode()
+    except (TypeError, RecursionError):  # also a lone surrogate, and what is nested deeper than orjson writes
+        return json_text(value, at)
+
+
+def _as_doubles(value: Any) -> Any:
+    """The value with its fractions as doubles. Raises `TypeError` for one that no double holds, and for NaN."""
+    if isinstance(value, dict):
+        return {name: _as_doubles(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_as_doubles(entry) for entry in value]
+    if isinstance(value, Decimal) and Decimal(repr(double := float(value))) == value:
+        return double
+    if isinstance(value, Decimal | float):
+        raise TypeError("no double")
+    return value
+
+
 def coercer(field: pa.Field) -> Coercer:
     """The function that turns values of a field into what `pa.array` takes for its type, or raises `RecordRejected`.
 
@@ -93,7 +118,7 @@ def coercer(field: pa.Field) -> Coercer:
     """
     type_ = field.type
     if is_json(field):
-        return lambda value, at, _: None if value is None else json_text(value, at)
+        return lambda value, at, _: None if value is None else column_text(value, at)
     if pa.types.is_struct(type_):
         return _struct(type_)
     if pa.types.is_list(type_):

@@ -27,7 +27,12 @@ _SUSPECT = re.compile(
 )
 _TINY = re.compile(rb"-(?<=[0-9.][eE]-)(?:0*(?:[2-9][0-9]|[1-9][0-9]{2,})|(?<=[0-9.]{20}[eE]-)[0-9]+)(?![0-9A-Za-z-])")
 _BEFORE_TINY = re.compile(rb"(?:[:,\[\s\"u][-+]?|[0-9.]{64})[0-9.]+[eE]$")
-_LONGEST_DECIMAL = 38
+_LONG = b"0" * 30
+"""Shorter numbers, with an exponent of one digit and 38 digits after the point, fit in 76 digits."""
+_HUGE = re.compile(rb"e\+?00+(?![0-9A-Za-z-])")
+_BEFORE_HUGE = re.compile(rb"(?:[:,\[\s\"u][-+]?|0{64})0+$")
+_LONGEST_DECIMAL, _WIDEST_DECIMAL = 38, 76
+"""The digits of our decimals, which are at most as many after the point; those of 256 bits hold both."""
 _LOOK_BACK = 80
 _FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
 _PLAIN = {
@@ -69,13 +74,32 @@ def _changes(token: str) -> bool:
         return True  # digits inside a text: a false alarm only costs time
 
 
-def may_vanish(lines: bytes) -> bool:
-    """False if no number has more than 38 digits after its point: Arrow 26 makes the decimal 0.00 of 1e-41."""
-    for match in _TINY.finditer(lines):  # the end of a UUID looks the same, except for what is before it
-        start = match.start()
-        if _BEFORE_TINY.search(lines, max(start - _LOOK_BACK, 0), start):
-            return True
-    return False
+def beyond_decimals(lines: bytes) -> bool:
+    """False if Arrow reads each number of these lines into a wide decimal as it is written, or refuses it.
+
+    Arrow 26 makes the decimal 0.00 of 1e-41, and overflows in silence: it makes 0.00 of 2 to the power of 250.
+    """
+    if any(_is_number(_BEFORE_TINY, lines, match.start()) for match in _TINY.finditer(lines)):
+        return True
+    zeros = lines.translate(_AS_ZERO)
+    return _LONG in zeros or any(_is_number(_BEFORE_HUGE, zeros, match.start()) for match in _HUGE.finditer(zeros))
+
+
+def _is_number(before: re.Pattern[bytes], lines: bytes, exponent: int) -> bool:
+    """Whether what looks like an exponent is one: the end of a UUID does, too, but for what is before it."""
+    return before.search(lines, max(exponent - _LOOK_BACK, 0), exponent) is not None
+
+
+def wide(type_: pa.Decimal128Type) -> pa.Decimal256Type:
+    """The type by which Arrow is to read a decimal: 128 bits overflow in silence, into other digits."""
+    return pa.decimal256(_WIDEST_DECIMAL, type_.scale)
+
+
+def narrow(decimals: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
+    """The decimals in their column's type. Raises `pa.ArrowInvalid` for one with a digit too many."""
+    result = decimals.cast(type_)
+    result.validate(full=True)
+    return result
 
 
 def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
@@ -118,11 +142,9 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
         if float in kinds and not trusted:
             raise InexactError
         written = [None if value is None else str(value) for value in values]
-        if any(text and ("e-" in text.lower() or len(text) > _LONGEST_DECIMAL) for text in written):
-            raise NeedsExactPath  # what `may_vanish` is about
-        decimals = pa.array(written, pa.string()).cast(type_)
-        decimals.validate(full=True)
-        return decimals
+        if any(text and ("e" in text or "E" in text or len(text) > _LONGEST_DECIMAL) for text in written):
+            raise NeedsExactPath  # what `beyond_decimals` is about
+        return narrow(pa.array(written, pa.string()).cast(wide(type_)), type_)
     return pa.array(values, type_)
 
 

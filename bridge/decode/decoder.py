@@ -23,7 +23,7 @@ import pyarrow.json as pj
 
 from bridge.decode import exact, native
 from bridge.decode.casting import fitted, null_mask
-from bridge.decode.columns import NeedsExactPath, may_vanish
+from bridge.decode.columns import NeedsExactPath, beyond_decimals, narrow, wide
 from bridge.decode.exact import Batch, Layout, Reject
 from bridge.decode.instants import check_range, dates, moments, timestamps
 from bridge.decode.json_fields import JsonFieldExtractor
@@ -187,7 +187,7 @@ class _FastPath:
         self.declared = {source(field) for field in read}
         self.asked = pa.schema([])
         """The schema with which Arrow was asked for the latest piece."""
-        self.possible = bool(fields)
+        self.possible = bool(fields) and not any(map(_lists_nulls, read))
         self.read_by_arrow = read
         self.extractor: JsonFieldExtractor | None = None
         if cut := [field for field in fields if has_json(field)]:  # Arrow cannot keep JSON text as it is
@@ -201,7 +201,7 @@ class _FastPath:
     def read(self, piece: bytes) -> Batch | None:
         """Read these lines; None if one of them needs the exact path."""
         text, lines = self.counted(piece)
-        if lines is None or (self.has_decimals and may_vanish(text)):
+        if lines is None or (self.has_decimals and beyond_decimals(text)):
             return None
         try:
             table = self.parse(text)
@@ -335,6 +335,12 @@ def _has_decimal(field: pa.Field) -> bool:
     return pa.types.is_decimal(field.type) or any(map(_has_decimal, children(field.type)))
 
 
+def _lists_nulls(field: pa.Field) -> bool:
+    """Whether there is an array of nothing but nulls, of which Arrow 26 makes a list that is too short."""
+    items = [field.type.value_field] if pa.types.is_list(field.type) else []
+    return any(map(is_null_only, items)) or any(map(_lists_nulls, children(field.type)))
+
+
 def _names(field: pa.Field) -> Iterator[str]:
     yield source(field)
     for child in children(field.type):
@@ -349,7 +355,9 @@ def _written(field: pa.Field, as_text: bool) -> pa.Field:
     elif pa.types.is_list(type_):
         type_ = pa.list_(_written(type_.value_field, as_text))
     elif is_null_only(field):
-        type_ = pa.null()
+        return pa.field(source(field), pa.null())
+    elif pa.types.is_decimal(type_):
+        type_ = wide(type_)
     elif type_ == pa.date32() or (as_text and type_ == TIMESTAMP):
         type_ = pa.string()
     return pa.field(source(field), type_, nullable=field.nullable)
@@ -365,9 +373,13 @@ def _conformed(array: pa.Array, field: pa.Field) -> pa.Array:
         items = _conformed(array.values, type_.value_field)
         return pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=null_mask(array))
     if is_null_only(field):
+        if not field.nullable:
+            raise NeedsExactPath
         return array.cast(type_)
     if pa.types.is_decimal(type_):
-        array.validate(full=True)  # Arrow 26 reads 1e36 into decimal(38,2), one digit too many
+        return narrow(array, type_)
+    if type_ == pa.float64() and pc.any(pc.is_inf(array)).as_py():
+        raise NeedsExactPath  # Arrow makes infinity of what is beyond a double
     if type_ == pa.date32():
         return dates(array)
     if type_ == TIMESTAMP:

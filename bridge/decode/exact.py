@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, json_text, lines_of, parsed
+from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, column_text, lines_of, parsed
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
 from bridge.schema.json_schema import source
@@ -290,7 +290,7 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     if not extra:
         return _Row(values, None, *around)
     touched = {path[0] for path in extra}
-    text = json_text({name: value for name, value in record.items() if name in touched}, ())
+    text = column_text({name: value for name, value in record.items() if name in touched}, ())
     names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
     outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # of a lone surrogate
     return _Row(values, text, *around)

@@ -25,6 +25,7 @@ _INSTANT = re.compile(
 )
 _HAS_OFFSET = r"[Tt ].*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 _MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[Tt ]00(?::00(?::00(?:\.0+)?)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?$"
+_DAY = r"\d{4}-\d\d-\d\d$"
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _FIRST, _LAST = (round((edge - _EPOCH) / timedelta(microseconds=1)) for edge in (datetime.min, datetime.max))
@@ -63,8 +64,8 @@ def date_of(text: str) -> int:
         timestamp_of(text)
         if re.match(_MIDNIGHT, text, re.ASCII) is None:
             raise ValueError("a date with a time of day")
-    elif not text.isascii():
-        raise ValueError("not a date")
+    elif re.match(_DAY, text, re.ASCII) is None:
+        raise ValueError("not a date")  # Python 3.11 reads weeks, too
     return date.fromisoformat(text[:10]).toordinal() - _EPOCH_DAY
 
 

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from bridge.decode.coerce import RecordRejected, json_text, lines_of, parsed
+from bridge.decode.coerce import RecordRejected, column_text, lines_of, parsed
 from bridge.decode.columns import NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.schema.json_schema import is_json, source
 
@@ -92,7 +92,7 @@ def _column(values: list[bytes], field: pa.Field) -> pa.Array:
     if is_json(field):
         json = dict(zip(objects, texts(objects.values(), trusted=True), strict=True))
         if suspect:  # the space: `lossy` finds numbers after a separator
-            json |= {raw: json_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
+            json |= {raw: column_text(parsed(raw), ()) for raw in objects if lossy(b" " + raw)}
         array = pa.array([json[raw] for raw in values], pa.string())
     else:
         array = column([objects[raw] for raw in values], field, trusted=not suspect)

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.decode.coerce import RecordRejected, json_text, parsed
+from bridge.decode.coerce import RecordRejected, column_text, parsed
 from bridge.decode.columns import lossy, may_be_lossy
 from bridge.schema.json_schema import is_json, source
 
@@ -54,6 +54,6 @@ def _inner_json(text: str) -> str | None:
         if not (may_be_lossy(inner) and lossy(b" " + inner)):
             with suppress(TypeError):  # nested deeper than orjson writes
                 return orjson.dumps(orjson.loads(inner)).decode()
-        return json_text(parsed(inner), ())
+        return column_text(parsed(inner), ())
     except (RecordRejected, ValueError):
         return text

@@ -27,7 +27,7 @@ _LOADS = ("run",)
 """What makes the lake in which all the others are typed."""
 _ELSEWHERE = ("init",)
 """What wants a folder without a bridge.yaml."""
-_RUN = "20261120T133501Z-k3f9"
+_RUN = "20261120T133501Z-k3f9a"
 """The run of the examples; it stands for the latest one."""
 
 LEAVES = leaves()
