@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import orjson
@@ -77,6 +79,9 @@ def value(node: Any, text: str) -> Any:
         ("number", "Infinity", math.inf),
         ("number", "-Infinity", -math.inf),
         ("number", "1e400", "number beyond a double"),
+        ("number", "1.7976931348623159e308", "number beyond a double"),
+        ("number", "-1.8e308", "number beyond a double"),
+        ("number", "9" * 400, "number beyond a double"),
         ("number", "true", "not a number"),
         ("number", '"x"', "not a number"),
         ("boolean", "0", False),
@@ -199,6 +204,7 @@ def test_timestamp(text: str, expected: Any) -> None:
         ('"2024-02-31"', "not a date"),
         ('"2024-01-31T00:00:01"', "not a date"),
         ('"20240131"', "not a date"),
+        ('"2024-W01-1"', "not a date"),
         ("19753", "not a date"),
     ],
 )
@@ -395,6 +401,62 @@ def test_digits_beside_json_text() -> None:
     assert [reject.line for reject in tiny.rejects] == [0, 1]
     sixteen = checked(line('{"c":9007199254740993E1,"j":1,"new":1}') + line('{"c":1}'), table)
     assert sixteen.table.column("c").to_pylist() == [Decimal(90071992547409930), Decimal(1)]
+
+
+def test_a_decimal_is_the_number_that_was_written_or_a_reject() -> None:
+    """Of any length, scale and exponent, bare or as text: no digit is lost, none is made up."""
+    dice = random.Random(7)
+    for _ in range(2000):
+        precision = dice.choice([38, 38, 20, 10])
+        scale = dice.choice([0, 2, 9, 19, precision]) if precision == 38 else dice.choice([0, 2, precision // 2])
+        digits = "".join(dice.choices("0123456789", k=dice.randrange(1, 80 if dice.random() < 0.2 else 40)))
+        text = dice.choice(["", "-"]) + (digits.lstrip("0") or "0")
+        text += "." + "".join(dice.choices("0123456789", k=dice.randrange(1, 12))) if dice.random() < 0.4 else ""
+        text += f"{dice.choice('eE')}{dice.choice(['', '+', '-'])}{dice.randrange(80)}" if dice.random() < 0.2 else ""
+        assert_decimal(text, precision, scale, quoted=dice.random() < 0.4)
+
+
+@pytest.mark.parametrize("number", [str(2**250), f"{2**240}e9", "1" * 38, "9" * 36 + ".99", "1e36", "7480652e32"])
+@pytest.mark.parametrize("scale", [0, 2, 9, 38])
+def test_a_decimal_that_overflows_in_arrow(number: str, scale: int) -> None:
+    """128 bits make other digits of a number that is too long, 256 bits make 0 of a large power of two."""
+    assert_decimal(number, 38, scale, quoted=False)
+    assert_decimal(number, 38, scale, quoted=True)
+
+
+def assert_decimal(text: str, precision: int, scale: int, *, quoted: bool) -> None:
+    node = {"type": ["null", "string"], "format": "singer.decimal", "precision": precision, "scale": scale}
+    exact = Fraction(text) * 10**scale
+    fits = exact.denominator == 1 and abs(exact) < 10**precision
+    found = value(node, f'"{text}"' if quoted else text)
+    assert fits == isinstance(found, Decimal), (text, precision, scale, found)
+    assert not fits or Fraction(found) == Fraction(text), (text, precision, scale, found)
+
+
+def test_json_text_follows_from_the_value_alone() -> None:
+    """Not from its line's other values, nor from its neighbours: each path writes a number alike."""
+    texts = ['{"b":1.50,"c":[1e2,-0.0,1E+16]}', '"\u2028"', "0.1234567890123456789", '{"a":[2.50,1e400]}', "7.10"]
+    wanted = ['{"b":1.5,"c":[100.0,-0.0,1e+16]}', '"\u2028"', "0.1234567890123456789", '{"a":[2.50,1E+400]}', "7.1"]
+    table = schema(j={}, i={"type": "integer"})
+    plain = [line(f'{{"j":{text},"i":{number}}}') for number, text in enumerate(texts * 8)]
+    odd = [line(f'{{"j":{text},"i":"{number}"}}') for number, text in enumerate(texts)]
+    extra = [line(f'{{"j":1,"i":1,"new":{text}}}') for text in texts]
+    for data in (plain, plain[:5] + odd, odd, plain + odd + plain, plain + extra):
+        found = checked(b"".join(data), table)
+        assert not found.rejects
+        kept = [text for text in found.table.column("j").to_pylist() if text != "1"]
+        assert kept == [wanted[place % 5] for place in range(len(kept))]
+    assert found.table.column(EXTRA).drop_null().to_pylist() == [f'{{"new":{text}}}' for text in wanted]
+
+
+def test_nothing_but_nulls() -> None:
+    """A field that may only be null, in an array and as a key."""
+    items = {"type": "array", "items": {"type": "null"}}
+    found = checked(line('{"l":[null,null],"c":1}') + line('{"l":[],"c":2}'), schema(l=items, c={"type": "integer"}))
+    assert found.table.column("c").to_pylist() == [1, 2]
+    assert [len(each) for each in found.table.column("l").to_pylist()] == [2, 0]
+    found = checked(line('{"k":null}') + line('{"k":1}'), schema(("k",), k={"type": "null"}))
+    assert ([reject.line for reject in found.rejects], found.table.to_pylist()) == ([0], [{"k": "1"}])
 
 
 @pytest.mark.parametrize(
