@@ -214,9 +214,8 @@ def _float(value: Any, at: Path) -> float:
 
 
 def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
-    if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < _LONGEST:
-        value = Decimal(value)
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    is_text = isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < _LONGEST
+    if isinstance(value, bool) or not (is_text or isinstance(value, int | Decimal)):
         raise RecordRejected("not a number", at)
     try:
         exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)

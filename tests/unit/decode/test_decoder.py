@@ -98,6 +98,7 @@ def value(node: Any, text: str) -> Any:
         (CENTS, "9007199254740993e1", Decimal("90071992547409930.00")),
         (CENTS, '"1.50"', Decimal("1.50")),
         (CENTS, "1.005", "number has more digits than decimal(38,2)"),
+        (CENTS, '"1e99999999999999999999"', "number has more digits than decimal(38,2)"),
         (CENTS, "1e-41", "number has more digits than decimal(38,2)"),
         (CENTS, '"5E-61"', "number has more digits than decimal(38,2)"),
         (CENTS, '"0.00000000000000000000000000000000000000001"', "number has more digits than decimal(38,2)"),
