@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from simplejson import RawJSON
 
 from bridge.decode.coerce import json_text
+from bridge.decode.columns import narrow, wide
 from bridge.errors import DataError
 from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
@@ -59,7 +60,7 @@ def fitted(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:
     if before == pa.date32():
         return array.cast(pa.timestamp("us")).cast(after)
     try:
-        return array.cast(after)
+        return narrow(array.cast(wide(after)), after) if pa.types.is_decimal(after) else array.cast(after)
     except pa.ArrowInvalid as error:
         raise _misfit(new, str(error)) from error
 

@@ -148,6 +148,16 @@ def test_no_digit_is_lost(shop: Shop, value: int) -> None:
     assert rows(shop) == [{"id": 0, "v": value, "v__string": None}, {"id": 1, "v": None, "v__string": "0.5"}]
 
 
+def test_no_digit_of_a_decimal_is_lost(shop: Shop) -> None:
+    """Nor made up: 128 bits overflow in silence where older values get more digits after the point."""
+    cents, fine = ({"type": "number", "multipleOf": step} for step in (0.01, 1e-9))
+    shop.load("t", {"id": INTEGER, "v": cents}, [{"id": 0, "v": 2049746507529170342366712768426}])
+    before = files(shop)
+    with pytest.raises(DataError, match="does not fit the column's new type"):
+        shop.load("t", {"id": INTEGER, "v": fine}, [{"id": 1, "v": 0.5}])
+    assert files(shop) == before
+
+
 def test_a_variant_writes_nothing_anew(shop: Shop) -> None:
     """New values go beside, older files keep their bytes, and the old type goes into the old column again."""
     shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": 0, "v": 1}], evolution=VARIANT)
