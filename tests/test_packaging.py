@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import runpy
 import shlex
@@ -108,6 +109,19 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
         "tap_bridge/tap-bridge.yml",
     }
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs Rust's cargo")
+def test_the_compiled_reader_says_which_c_library_it_needs(tmp_path: Path) -> None:
+    """This machine's or a newer one, by its wheel's tag: on an older one, installers refuse it."""
+    source = ROOT / "bridge/decode/reader"
+    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=240)
+    (built,) = tmp_path.glob("*.whl")
+    system = r"(manylinux_2|musllinux_1|macosx_\d+)_\d+_\w+"
+    assert re.fullmatch(rf"singer_bridge_reader-[\d.]+-py3-none-{system}\.whl", built.name)
+    library, number = platform.libc_ver()
+    if library == "glibc":
+        assert f"-manylinux_{number.replace('.', '_')}_" in built.name
 
 
 @pytest.mark.slow
