@@ -178,7 +178,7 @@ def mutated(dice: random.Random, line: bytes) -> bytes:
 
 def table(more: Sequence[str] = ()) -> TableSchema:
     """`more`: names of columns for integers before the others, also inside of `deep`."""
-    integers = {name: LEAVES["int"][0] for name in more}
+    integers = dict.fromkeys(more, LEAVES["int"][0])
     properties = integers | {name: node for name, (node, _) in LEAVES.items()}
     members = integers | {"int": LEAVES["int"][0], "ä b": LEAVES["text"][0]}
     item = {"type": ["null", "object"], "properties": members}

@@ -15,7 +15,7 @@ class Context:
     def __init__(self) -> None:
         self.files: list[str] = []
 
-    def addPyFile(self, path: str) -> None:  # noqa: N802
+    def addPyFile(self, path: str) -> None:
         self.files.append(path)
 
 
