@@ -27,7 +27,7 @@ ARG TAPS=""
 RUN --mount=type=cache,target=/root/.cache/uv \
     set -f; mkdir -p /opt/taps /opt/bin; for tap in $TAPS; do uv tool install "$tap" || exit 1; done
 
-# The extra `fast` is built here, by Rust's cargo.
+# The compiled reader is built here, by Rust's cargo.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends cargo gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
@@ -38,7 +38,7 @@ WORKDIR /src
 COPY pyproject.toml uv.lock ./
 COPY bridge/decode/reader bridge/decode/reader
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --all-extras --no-install-project
+    uv sync --frozen --no-dev --group reader --all-extras --no-install-project
 
 COPY LICENSE README.md ./
 COPY bridge bridge
@@ -46,7 +46,7 @@ COPY taps taps
 COPY targets targets
 COPY deploy/meltano deploy/meltano
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --all-extras --no-editable
+    uv sync --frozen --no-dev --group reader --all-extras --no-editable
 
 
 FROM base

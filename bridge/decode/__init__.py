@@ -3,7 +3,7 @@
 Enters: a segment's bytes and the stream's columns. Leaves: an Arrow table, and the lines that do not fit, with reasons.
 
 `exact.py` reads record by record, and is the judge: all readers must give the same rows and the same rejects. Values
-are never guessed and never lose a digit. With the extra `fast`, `native.py` has a compiled reader (`reader/`, in Rust)
-read what is plain, and `exact.py` the other lines; without it, `decoder.py` has Arrow read whole blocks, and `exact.py`
-those that Arrow refuses or would guess. Read `decoder.py`, then `exact.py`.
+are never guessed and never lose a digit. Where the compiled reader (`reader/`, in Rust) is installed, `native.py` has
+it read what is plain, and `exact.py` the other lines; without it, `decoder.py` has Arrow read whole blocks, and
+`exact.py` those that Arrow refuses or would guess. Read `decoder.py`, then `exact.py`.
 """

@@ -1,7 +1,7 @@
-"""RECORD lines to Arrow columns by the compiled reader of `singer-bridge[fast]`, which reads only what is plain.
+"""RECORD lines to Arrow columns by the compiled reader, which reads only what is plain.
 
 Whatever else a line holds, it is odd, and the exact path reads it: so both always give the same rows. Without the
-compiled reader, Arrow's does the work.
+compiled reader, or where it cannot be loaded, Arrow's does the work.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ from bridge.decode.json_fields import column_of
 from bridge.decode.others import add_written
 from bridge.schema.json_schema import TIMESTAMP, has_json, is_null_only, source
 
+PROBLEM = ""
+"""Why a compiled reader that is installed is not used."""
 try:
     import singer_bridge_reader as reader
-except ImportError:
+except ModuleNotFoundError:
     AVAILABLE = False
+except ImportError as error:
+    AVAILABLE, PROBLEM = False, str(error)
 else:
-    AVAILABLE = reader.FORMAT == 1
+    AVAILABLE = getattr(reader, "FORMAT", None) == 1  # an uninstallation may leave an empty folder, which is imported
+    if not AVAILABLE:
+        PROBLEM = "the compiled reader is one for another version of singer-bridge"
 
 _KINDS = {
     pa.int64(): b"i",

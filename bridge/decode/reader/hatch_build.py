@@ -14,8 +14,14 @@ from packaging.tags import platform_tags
 
 _HINT = (
     "singer-bridge-reader is written in Rust: install cargo (https://rustup.rs, or Debian's package cargo), or leave "
-    "out the extra `fast`"
+    "it out: singer-bridge works without it"
 )
+
+
+def _platform() -> str:
+    """The tag of this machine's C library: installers refuse the wheel where that is older. `linux_*` would not say."""
+    tags = list(platform_tags())
+    return next((tag for tag in tags if not tag.startswith("linux_")), tags[0])
 
 
 class ReaderBuild(BuildHookInterface[Any]):
@@ -36,7 +42,7 @@ class ReaderBuild(BuildHookInterface[Any]):
         library = Path(self._folder.name, "release", f"libsinger_bridge_reader.{ending}")
         build_data["force_include"][str(library)] = f"singer_bridge_reader/reader.{ending}"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{next(platform_tags())}"
+        build_data["tag"] = f"py3-none-{_platform()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Delete what was built on the way."""

@@ -22,7 +22,13 @@ from bridge.spark.jvm import class_archive
 def machine_checks(*, spark: bool) -> list[Check]:
     """The checks of everything but Spark's start, which takes seconds. `spark`: a missing archive is made meanwhile."""
     archive: Check = ("jvm archive", _archive if spark else _archive_as_it_is)
-    return [("python", _python), ("packages", _packages), ("java", _java), archive]
+    return [
+        ("python", _python),
+        ("packages", _packages),
+        ("compiled reader", _compiled_reader),
+        ("java", _java),
+        archive,
+    ]
 
 
 def spark_check(master: str, conf: Mapping[str, str]) -> Check:
@@ -50,6 +56,18 @@ def _packages() -> Iterator[Finding]:
         hint = "pip install 'pandas<3'; Spark's Python workers do not work with pandas 3"
         raise SettingsError("pandas is too new for Spark", hint=hint, found=versions["pandas"])
     yield fine("packages", ", ".join(f"{name} {number}" for name, number in versions.items()))
+
+
+def _compiled_reader() -> Iterator[Finding]:
+    """Nothing is wrong without one: only speed depends on it."""
+    from bridge.decode import native  # here: it loads pyarrow
+
+    if native.PROBLEM:
+        fix = (
+            "build it on this machine: pip install --force-reinstall ./singer-bridge/bridge/decode/reader; or do "
+            "without: pip uninstall singer-bridge-reader"
+        )
+        yield warning("compiled reader", f"it is installed, but not used: {native.PROBLEM}", fix)
 
 
 def _java() -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 
 import pyarrow as pa
@@ -120,6 +120,8 @@ LEAVES = {
     "any": ({}, ANY),
     "none": ({"type": "null"}, ["null"]),
 }
+# Names that JSON cannot hold as they are, and one that a key may be written as.
+NAMES = ['q"t', '"', 'x":1,"int', "b\\s", "\\", "u\\u0041", "uA", "n\0l", "t\tb", "l\nf", "\x1f", "d\x7fl"]
 
 
 def nested(dice: random.Random) -> str:
@@ -174,9 +176,12 @@ def mutated(dice: random.Random, line: bytes) -> bytes:
     return (line[:start] + dice.choice([b"", *PIECES, line[start:end] * 2]) + line[end:]).replace(b"\n", b" ")
 
 
-def table() -> TableSchema:
-    properties = {name: node for name, (node, _) in LEAVES.items()}
-    item = {"type": ["null", "object"], "properties": {"int": LEAVES["int"][0], "ä b": LEAVES["text"][0]}}
+def table(more: Sequence[str] = ()) -> TableSchema:
+    """`more`: names of columns for integers before the others, also inside of `deep`."""
+    integers = dict.fromkeys(more, LEAVES["int"][0])
+    properties = integers | {name: node for name, (node, _) in LEAVES.items()}
+    members = integers | {"int": LEAVES["int"][0], "ä b": LEAVES["text"][0]}
+    item = {"type": ["null", "object"], "properties": members}
     deep = {"type": ["null", "array"], "items": item}
     return from_singer({"type": "object", "properties": {**properties, "deep": deep}}, ["int"])
 
@@ -207,7 +212,7 @@ def facts(batch: exact.Batch) -> str:
     for array in batch.arrays:
         array.validate(full=True)
     arrays = [array.to_pylist() for array in (*batch.arrays, batch.version, batch.extracted)]
-    place = list(LEAVES).index("any")
+    place = list(LEAVES).index("any") - len(LEAVES) - 3  # `deep`, version and time are behind them
     arrays[place] = list(map(meaning, arrays[place]))
     extra = [] if batch.extra is None else list(map(meaning, batch.extra.to_pylist()))
     counts = batch.rows, batch.lines, batch.versions, batch.unversioned, sorted(batch.outside.items())
@@ -236,6 +241,29 @@ def test_each_text_in_each_column() -> None:
         lines += [f'{{"int":1,"deep":[{{"int":{text}}},{{"ä b":{text}}}]}}', f'{{"int":1}},"version":{text}']
         messages = [PREFIX + line.encode() + b"}" for line in lines]
         assert agree(b"\n".join(messages), reader, layout), [m for m in messages if not agree(m, reader, layout)]
+
+
+def keys(name: str) -> set[str]:
+    """Ways to write a name: as it is, which may be no JSON, as JSON, and with an escape for each character."""
+    return {f'"{name}"', json.dumps(name), '"' + "".join(f"\\u{ord(each):04x}" for each in name) + '"'}
+
+
+@pytest.mark.parametrize("prefix", [PREFIX, None], ids=["known", "unknown"])
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_that_json_escapes(name: str, prefix: bytes | None) -> None:
+    """A key is the column's only if it is JSON and says the name; this holds inside of values, too."""
+    for names in ([name], [name, *(each for each in NAMES if each != name)]):
+        fields = list(table(names).arrow)
+        layout = Layout(fields, prefix, envelope=True)
+        reader = NativeReader(fields, [], layout, prefix)
+        for key in sorted(keys(name)):
+            for record in (f'{{{key}:2,"int":1}}', f'{{"int":1,{key}:2}}', f'{{"int":1,"deep":[{{{key}:2}}]}}'):
+                line = PREFIX + record.encode() + b"}"
+                ours, judge = reader.read(line), exact.read(line, layout)
+                assert ours is not None
+                assert facts(ours) == facts(judge), line
+                if key == json.dumps(name) and "deep" not in record:
+                    assert ours.arrays[0].to_pylist() == [2], line
 
 
 def test_lines_are_read_as_the_exact_path_reads_them() -> None:

@@ -6,6 +6,7 @@ It reads lines that are plainly what their columns say, and leaves each other li
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,15 @@ class Piece(ctypes.Structure):
 
 
 def _load() -> Any:
-    (path,) = Path(__file__).parent.glob("reader.*")
-    library = ctypes.CDLL(str(path))
-    library.singer_bridge_read.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(Piece))
-    library.singer_bridge_read.restype = ctypes.c_bool
-    library.singer_bridge_free.argtypes = (_Address,)
-    library.singer_bridge_free.restype = None
+    path = Path(__file__).with_name("reader.dylib" if sys.platform == "darwin" else "reader.so")
+    try:
+        library = ctypes.CDLL(str(path))
+        library.singer_bridge_read.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(Piece))
+        library.singer_bridge_read.restype = ctypes.c_bool
+        library.singer_bridge_free.argtypes = (_Address,)
+        library.singer_bridge_free.restype = None
+    except (OSError, AttributeError) as error:  # no such file, not for this machine, or another library
+        raise ImportError(f"the compiled reader cannot be loaded: {error}", name=__name__, path=str(path)) from error
     return library
 
 

@@ -201,8 +201,8 @@ impl Column {
 /// The members of an object.
 pub struct Fields {
     pub columns: Vec<Column>,
-    /// Each name as it is usually written: quoted, with the colon.
-    written: Vec<Vec<u8>>,
+    /// Each name as it is usually written: quoted, with the colon. None for one that JSON has to escape.
+    written: Vec<Option<Vec<u8>>>,
     places: HashMap<Vec<u8>, usize>,
 }
 
@@ -210,7 +210,7 @@ impl Fields {
     pub fn new(members: Vec<(Vec<u8>, Column)>) -> Self {
         let written = members
             .iter()
-            .map(|(name, _)| [b"\"", &name[..], b"\":"].concat())
+            .map(|(name, _)| plain(name).then(|| [b"\"", &name[..], b"\":"].concat()))
             .collect();
         let places = members
             .iter()
@@ -261,9 +261,11 @@ impl Fields {
     /// Take a name: the place of its column, most often the next one, or the name if it has none.
     #[inline(always)]
     fn place<'a>(&self, cursor: &mut Cursor<'a>, next: usize) -> Read<Result<usize, &'a [u8]>> {
-        if next < self.written.len() && cursor.take(&self.written[next]) {
-            cursor.space();
-            return Ok(Ok(next));
+        if let Some(Some(written)) = self.written.get(next) {
+            if cursor.take(written) {
+                cursor.space();
+                return Ok(Ok(next));
+            }
         }
         let name = cursor.name()?;
         Ok(self.places.get(name).copied().ok_or(name))
@@ -274,6 +276,13 @@ impl Fields {
             column.cut(rows);
         }
     }
+}
+
+/// Whether JSON writes a name as it is. These bytes are compared before they are parsed, so they must be JSON.
+fn plain(name: &[u8]) -> bool {
+    !name
+        .iter()
+        .any(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))
 }
 
 fn add_other(others: &mut Column, name: &[u8], value: &[u8]) {
