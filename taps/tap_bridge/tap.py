@@ -7,12 +7,13 @@ import sys
 from types import FrameType
 from typing import Any, ClassVar
 
-from singer_sdk import Tap
+from singer_sdk import Tap, singerlib
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TapCapabilities
 
 from bridge.cli.plain import plain
 from bridge.errors import BridgeError
 from bridge.query.changes.feed import ChangeFeed
+from bridge.singer.catalog import key_properties, replication_method, stream_id
 from tap_bridge.settings import CONFIG_JSONSCHEMA, log_of
 from tap_bridge.stream import TableStream
 
@@ -36,6 +37,11 @@ class TapBridge(Tap):
         PluginCapabilities.STRUCTURED_LOGGING,
     ]
 
+    def __init__(self, *, catalog: Any = None, **options: Any) -> None:
+        if isinstance(catalog, dict) and not isinstance(catalog, singerlib.Catalog):
+            catalog = catalog | {"streams": [_chosen(entry) for entry in catalog.get("streams", ())]}
+        super().__init__(catalog=catalog, **options)
+
     def discover_streams(self) -> list[TableStream]:
         """The tables and views of the last commit that a reader may see."""
         feed = ChangeFeed(log_of(self.config))
@@ -44,6 +50,12 @@ class TapBridge(Tap):
     def _handle_termination(self, signum: int, frame: FrameType | None) -> None:
         """End at once: a STATE now could stand in the middle of a RECORD's line. The last one is written already."""
         raise SystemExit(128 + signum)
+
+
+def _chosen(entry: dict[str, Any]) -> dict[str, Any]:
+    """A catalog's stream whose metadata counts, as in `singer-bridge run`: the SDK looks beside the schema first."""
+    method = replication_method({"streams": [entry]}, stream_id(entry))
+    return entry | {"replication_method": method, "key_properties": key_properties(entry)}
 
 
 def run() -> None:

@@ -51,6 +51,17 @@ def activated(text: bytes) -> list[str]:
     return [message["stream"] for message in messages(text, "ACTIVATE_VERSION")]
 
 
+def discovered(root: Path) -> Any:
+    """The catalog of the lake in a folder."""
+    return TapBridge(config={"bucket": str(root / "lake")}).catalog_dict
+
+
+def root_of(catalog: Any) -> dict[str, Any]:
+    """The metadata of a catalog's first stream."""
+    (metadata,) = [one["metadata"] for one in catalog["streams"][0]["metadata"] if not one["breadcrumb"]]
+    return metadata
+
+
 @pytest.fixture
 def users(tmp_path: Path) -> Shop:
     """A pipeline with a table that is merged by its key."""
@@ -304,7 +315,7 @@ def test_a_catalog_selects_streams_and_columns(tmp_path: Path) -> None:
         "t", {"id": INTEGER, "name": STRING, "place": place}, [{"id": 1, "name": "a", "place": {"x": 1, "y": "b"}}]
     )
     shop.load("other", {"id": INTEGER}, [{"id": 7}])
-    catalog = TapBridge(config={"bucket": str(shop.root)}).catalog_dict
+    catalog = discovered(tmp_path)
     for entry in catalog["streams"]:
         for metadata in entry["metadata"]:
             crumb = metadata["breadcrumb"]
@@ -321,15 +332,27 @@ def test_a_catalog_selects_streams_and_columns(tmp_path: Path) -> None:
     assert list(schema["schema"]["properties"]["place"]["properties"]) == ["x"]
 
 
-def test_a_full_table_by_the_catalog(tmp_path: Path) -> None:
-    """`replication-method: FULL_TABLE` sends the whole table in each run."""
+@pytest.mark.parametrize("place", ["metadata", "beside the schema"])
+def test_a_full_table_by_the_catalog(place: str, tmp_path: Path) -> None:
+    """`replication-method: FULL_TABLE` of the metadata sends the whole table in each run, as the older name does."""
     shop = Shop(tmp_path)
     shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    catalog = TapBridge(config={"bucket": str(shop.root)}).catalog_dict
-    catalog["streams"][0]["replication_method"] = "FULL_TABLE"
+    catalog = discovered(tmp_path)
+    if place == "metadata":
+        root_of(catalog)["replication-method"] = "FULL_TABLE"
+    else:
+        catalog["streams"][0]["replication_method"] = "FULL_TABLE"
     first = read(tmp_path, catalog=catalog)
     again = read(tmp_path, last_state(first), catalog)
     assert (sent(again), activated(again)) == ([1], ["t"])
+
+
+def test_the_key_by_the_catalog(users: Shop, tmp_path: Path) -> None:
+    """`table-key-properties` of the metadata counts, of a table with a key of its own, too."""
+    catalog = discovered(tmp_path)
+    root_of(catalog)["table-key-properties"] = ["id", "name"]
+    (schema,) = messages(read(tmp_path, catalog=catalog), "SCHEMA")
+    assert schema["key_properties"] == ["id", "name"]
 
 
 def test_the_key_by_settings(tmp_path: Path) -> None:
