@@ -2,7 +2,7 @@
 
 ```json
 {"version": 1764000000000, "commit": 41, "nonce": "9f2c...", "keys": ["id"],
- "next": {"commit": 42, "nonce": "07aa...", "part": "part-0000000042-000001-....parquet", "rows": 81920}}
+ "next": {"commit": 42, "nonce": "07aa...", "part": "part-0000000042-000001-....parquet", "rows": 81920, "columns": "5d1f..."}}
 ```
 Without `commit` the whole table is on its way, as `next.commit` left it. `rows` of a part are sent already.
 """
@@ -22,6 +22,8 @@ class Place:
     at: Position
     part: str = ""
     rows: int = 0
+    columns: str = ""
+    """A digest of the columns that were sent: which rows a merge changed depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Bookmark:
             part = None
             if place is not None:
                 at = Position(int(place["commit"]), str(place["nonce"]))
-                part = Place(at, str(place["part"]), int(place["rows"]))
+                part = Place(at, str(place["part"]), int(place["rows"]), str(place.get("columns", "")))
             if complete is None and part is None:
                 return None
             return cls(int(stored["version"]), complete, part, tuple(stored.get("keys", ())))
@@ -57,4 +59,5 @@ class Bookmark:
             return {"version": self.version, **complete, **keys}
         at = self.next.at
         place = {"commit": at.commit, "nonce": at.nonce, "part": self.next.part, "rows": self.next.rows}
-        return {"version": self.version, **complete, **keys, "next": place}
+        columns = {"columns": self.next.columns} if self.next.columns else {}
+        return {"version": self.version, **complete, **keys, "next": place | columns}

@@ -40,6 +40,8 @@ class Step:
 
     at: Position
     parts: Iterator[Part]
+    merges: bool = False
+    """Whether its rows are those that differ: which they are depends on the columns."""
 
 
 class _RememberedLog(Log):
@@ -141,12 +143,21 @@ class ChangeFeed:
     def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[Step]:
         """Yield what each commit after `at` changed in these columns; `keys` are those that tell the rows apart.
 
-        Raises `WholeTable` or `CommitExpired`, maybe in the middle, if only the whole table is right.
+        Raises `WholeTable` before the first, or `CommitExpired`, maybe in the middle, if only the whole table is right.
         """
-        for change in self.changes(stream, at):
+        for change in self.kept(stream, at, keys):
+            yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
+
+    def kept(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
+        """The changes since a commit, none of which replaced the table. Raises as `since`.
+
+        No file is read: those before a replacement may have values that the present types cannot hold.
+        """
+        changes = list(self.changes(stream, at))
+        for change in changes:
             if why := change.replaces(keys):
                 raise WholeTable(f"{why} by commit {change.at.commit}")
-            yield Step(change.at, change.rows(self._log, fields, keys).parts())
+        return changes
 
     def changes(self, stream: str, at: Position) -> Iterator[Change]:
         """Yield the changes of a table since a commit that still count, those that replace all of it, too.

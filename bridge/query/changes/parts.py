@@ -26,6 +26,10 @@ class Part(Protocol):
     def name(self) -> str:
         """Its name within the commit."""
 
+    @property
+    def count(self) -> int:
+        """Its rows."""
+
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         """Yield the rows after the first `skip`. Raises `CommitExpired` if they are not kept any more."""
 
@@ -37,6 +41,10 @@ class FilePart:
     files: CommitFiles
     name: str
     fields: Sequence[pa.Field]
+
+    @property
+    def count(self) -> int:
+        return self.files.rows(self.name)
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         with self.files.open_input_file(self.name) as opened, pq.ParquetFile(opened) as file:
@@ -68,6 +76,10 @@ class ChosenPart:
     def name(self) -> str:
         return self.file.name
 
+    @property
+    def count(self) -> int:
+        return int(self.chosen.true_count)
+
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         at = 0
         for table in self.file.tables():
@@ -84,6 +96,10 @@ class DeletedPart:
 
     rows: pa.Table
     name: str = DELETED
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         if skip < len(self.rows):

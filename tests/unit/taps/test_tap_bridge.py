@@ -62,6 +62,18 @@ def root_of(catalog: Any) -> dict[str, Any]:
     return metadata
 
 
+def select(catalog: Any, column: str, *, selected: bool) -> None:
+    """Choose a column of a catalog's only stream, or leave it out."""
+    for one in catalog["streams"][0]["metadata"]:
+        if one["breadcrumb"] == ["properties", column]:
+            one["metadata"]["selected"] = selected
+
+
+def states(text: bytes) -> list[Any]:
+    """The values of the STATEs."""
+    return [message["value"] for message in messages(text, "STATE")]
+
+
 @pytest.fixture
 def users(tmp_path: Path) -> Shop:
     """A pipeline with a table that is merged by its key."""
@@ -345,6 +357,42 @@ def test_a_full_table_by_the_catalog(place: str, tmp_path: Path) -> None:
     first = read(tmp_path, catalog=catalog)
     again = read(tmp_path, last_state(first), catalog)
     assert (sent(again), activated(again)) == ([1], ["t"])
+
+
+def test_other_columns_in_the_middle_of_a_merge(users: Shop, tmp_path: Path) -> None:
+    """Which rows a merge changed depends on the columns: it is sent from its start, and no changed row is left out."""
+    catalog = discovered(tmp_path)
+    select(catalog, "name", selected=False)
+    state = last_state(read(tmp_path, catalog=catalog))
+    upsert(users, [*rows(1, 2, 3, 4, name="b"), *({"id": n, "_sdc_deleted_at": AT} for n in (5, 6))], hard_delete=False)
+    text = read(tmp_path, state, catalog, state_every=1)
+    assert sent(text) == [5, 6]
+    middle = states(text)[-2]
+    assert middle["bookmarks"]["users"]["next"]["rows"] == 1
+    select(catalog, "name", selected=True)
+    assert sent(read(tmp_path, middle, catalog)) == [1, 2, 3, 4, 5, 6]
+    select(catalog, "name", selected=False)
+    assert sent(read(tmp_path, middle, catalog)) == [6]
+
+
+@pytest.mark.parametrize("back", ["overwrite", "rollback"])
+@pytest.mark.parametrize("started", ["whole", "changes"])
+def test_a_wider_type_that_was_taken_back(back: str, started: str, tmp_path: Path) -> None:
+    """Commits before an overwrite or a rollback are not read as the present types, which they may not fit."""
+    shop = Shop(tmp_path)
+    shop.load("t", {"id": INTEGER}, [{"id": 1}])
+    state = last_state(read(tmp_path))
+    shop.load("t", {"id": STRING}, [{"id": "x"}, {"id": "y"}])
+    if started == "whole":
+        state = states(read(tmp_path, state_every=1))[1]
+        assert "commit" not in state["bookmarks"]["t"]
+    if back == "overwrite":
+        shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="replace")
+    else:
+        roll_back(shop.storage, "shop", 1)
+    text = read(tmp_path, state)
+    assert sent(text) == ([3] if back == "overwrite" else [] if started == "changes" else [1])
+    assert sent(read(tmp_path, last_state(text))) == []
 
 
 def test_the_key_by_the_catalog(users: Shop, tmp_path: Path) -> None:
