@@ -14,6 +14,7 @@ from bridge.cli.plain import plain
 from bridge.errors import BridgeError
 from bridge.query.changes.feed import ChangeFeed
 from bridge.singer.catalog import key_properties, replication_method, stream_id
+from tap_bridge.bookmark import readable
 from tap_bridge.settings import CONFIG_JSONSCHEMA, log_of
 from tap_bridge.stream import TableStream
 
@@ -37,15 +38,24 @@ class TapBridge(Tap):
         PluginCapabilities.STRUCTURED_LOGGING,
     ]
 
-    def __init__(self, *, catalog: Any = None, **options: Any) -> None:
+    def __init__(self, *, state: Any = None, catalog: Any = None, **options: Any) -> None:
         if isinstance(catalog, dict) and not isinstance(catalog, singerlib.Catalog):
             catalog = catalog | {"streams": [_chosen(entry) for entry in catalog.get("streams", ())]}
-        super().__init__(catalog=catalog, **options)
+        state = readable(state, self.logger)
+        self._known = list[str](state.get("bookmarks", ()))
+        super().__init__(state=state, catalog=catalog, **options)
 
     def discover_streams(self) -> list[TableStream]:
-        """The tables and views of the last commit that a reader may see."""
+        """The tables and views of the last commit that a reader may see.
+
+        Of those that a rollback took back the ones with a bookmark, too: a target has their rows.
+        """
         feed = ChangeFeed(log_of(self.config))
-        return [TableStream(self, feed, name) for name in feed.streams]
+        emptied = [name for name in feed.emptied if name in self._known and feed.columns(name)]
+        for name in self._known:
+            if name not in (*feed.streams, *emptied):
+                self.logger.warning("%s: the lake has no such table any more, so rows that were sent stay", name)
+        return [TableStream(self, feed, name) for name in (*feed.streams, *emptied)]
 
     def _handle_termination(self, signum: int, frame: FrameType | None) -> None:
         """End at once: a STATE now could stand in the middle of a RECORD's line. The last one is written already."""

@@ -74,6 +74,11 @@ class ChangeFeed:
         return sorted(name for name, table in self._now.view.tables.items() if table.schema is not None)
 
     @property
+    def emptied(self) -> list[str]:
+        """The tables and views that a rollback took back, sorted: they have no row any more."""
+        return sorted(self._now.view.tables.keys() - set(self.streams))
+
+    @property
     def head(self) -> Position:
         """The commit up to which changes are told: the last visible one, unless told otherwise."""
         return self.position(self._now.view.n)
@@ -91,11 +96,22 @@ class ChangeFeed:
         return self._existing(n).at
 
     def columns(self, stream: str) -> pa.Schema:
-        """The table's present columns, without the row's version, which is that of its message."""
+        """The table's present columns, without the row's version, which is that of its message.
+
+        Of one that a rollback took back those that it last had; none if no record tells them any more.
+        """
         if stream not in self._columns:
-            fields = self._now.columns(self._now.view.tables[stream])
+            table = self._now.view.tables[stream]
+            fields = self._now.columns(table if table.schema else self._last(stream))
             self._columns[stream] = pa.schema([field for field in fields if field.name != VERSION_COLUMN])
         return self._columns[stream]
+
+    def _last(self, stream: str) -> TableState:
+        """A table that a rollback took back, with its last columns."""
+        none = TableState("", None)
+        records = self._log.history(self._now.view.n, fences=False)
+        changes = (change for record in records for change in record.tables if change.stream == stream)
+        return next((none.after(change) for change in changes if change.schema), none)
 
     def keys(self, stream: str) -> list[str] | None:
         """The columns by which each row of the table is there once; none if rows are only added.

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tap_bridge import TapBridge
 
+from bridge import Lake
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitExpired, SettingsError
 from bridge.lake.paths import pipeline_key
@@ -254,6 +255,60 @@ def test_commits_that_were_taken_back_before_the_tap_came(tmp_path: Path) -> Non
     shop.load("t", {"id": INTEGER}, [{"id": 5}])
     text = read(tmp_path, state)
     assert (sent(text), activated(text)) == ([3, 5], [])
+
+
+def test_a_rollback_to_before_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its copy is emptied, once, and goes on when the table is there again; a first run knows nothing of it."""
+    source = tmp_path / "source"
+    shop = Shop(source)
+    shop.load("t", {"id": INTEGER}, [{"id": 1}])
+    upsert(shop, rows(1, 2))
+    merged(shop, "users")
+    catalog = discovered(source)
+    state = load(tmp_path, read(source, catalog=catalog))
+    shop._head = roll_back(shop.storage, "shop", 1)[1]
+    text = read(source, state, catalog)
+    assert (sent(text), activated(text)) == ([], ["users"])
+    state = load(tmp_path, text, streams={"users": {"guard": {"shrink": None}}})
+    assert Lake(tmp_path / "lake").table("copy", "users").count_rows() == 0
+    assert "users: the table was rolled back" in caplog.text
+    again = read(source, state)
+    assert (sent(again), activated(again), messages(read(source), "SCHEMA")[1:]) == ([], [], [])
+    upsert(shop, rows(3))
+    load(tmp_path, read(source, last_state(again)))
+    assert difference(source, tmp_path, "users") == []
+
+
+def test_a_table_that_the_lake_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A bookmark of a table that a lake made anew lacks is named in the log."""
+    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
+    state = last_state(read(tmp_path))
+    state["bookmarks"]["old"] = state["bookmarks"]["t"]
+    assert sent(read(tmp_path, state)) == []
+    assert "old: the lake has no such table any more" in caplog.text
+
+
+@pytest.mark.parametrize("rows_sent", [-1, 7, "x", None])
+def test_a_place_that_cannot_be(rows_sent: Any, users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """More rows than the file has, or no number: the whole table, said in the log; a target must not empty its own."""
+    middle = states(read(tmp_path, state_every=2))[1]
+    assert middle["bookmarks"]["users"]["next"]["rows"] == 2
+    middle["bookmarks"]["users"]["next"]["rows"] = rows_sent
+    text = read(tmp_path, middle)
+    assert (sent(text), activated(text)) == ([1, 2, 3, 4, 5, 6], ["users"])
+    assert "so the whole table is sent" in caplog.text
+
+
+@pytest.mark.parametrize("bookmarks", [[], {"users": None}, {"users": 5}, {"users": {"replication_key_value": 3}}])
+def test_a_state_that_cannot_be_read(
+    bookmarks: Any, users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole table is sent, and the log says why; without a bookmark it has nothing to say."""
+    assert sent(read(tmp_path, {"bookmarks": bookmarks})) == [1, 2, 3, 4, 5, 6]
+    assert "cannot be read" in caplog.text
+    caplog.clear()
+    read(tmp_path, {"bookmarks": {"users": {}}})
+    assert "cannot be read" not in caplog.text
 
 
 def test_a_rollback_that_was_rolled_back(tmp_path: Path) -> None:
