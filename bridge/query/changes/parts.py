@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.decode.casting import refit
+from bridge.errors import LakeError
 from bridge.lake.paths import last_name
 from bridge.query.files import CommitFiles
 
@@ -31,7 +32,10 @@ class Part(Protocol):
         """Its rows."""
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
-        """Yield the rows after the first `skip`. Raises `CommitExpired` if they are not kept any more."""
+        """Yield the rows after the first `skip`.
+
+        Raises `CommitExpired` if they are not kept any more, `LakeError` if they cannot be read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,13 @@ class FilePart:
         return self.files.rows(self.name)
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
+        try:
+            yield from self._tables(skip)
+        except (pa.ArrowInvalid, OSError) as error:
+            hint = "`singer-bridge verify` says what else is wrong; restore it from a backup, or load the table anew"
+            raise LakeError("a file of the table cannot be read", hint=hint, file=self.name, cause=error) from error
+
+    def _tables(self, skip: int) -> Iterator[pa.Table]:
         with self.files.open_input_file(self.name) as opened, pq.ParquetFile(opened) as file:
             columns = [field.name for field in self.fields if field.name in file.schema_arrow.names]
             for group in range(file.num_row_groups):

@@ -16,7 +16,7 @@ from tap_bridge import TapBridge
 
 from bridge import Lake
 from bridge.commit.rollback import roll_back
-from bridge.errors import CommitExpired, SettingsError
+from bridge.errors import CommitExpired, LakeError, SettingsError
 from bridge.lake.paths import pipeline_key
 from bridge.schema.merging import Evolution
 from bridge.storage import open_storage
@@ -585,6 +585,59 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert sent((tmp_path / "out.jsonl").read_bytes()) == [2]
     (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root), "pipeline": "shp"}))
     assert 'did you mean "shop"' in _typed(tmp_path, to="out.jsonl", code=2)
+
+
+@pytest.mark.parametrize("lines", [0, 3])
+def test_a_target_that_ends_before_the_tap(lines: int, tmp_path: Path) -> None:
+    """Whether it read nothing or some records: one line says so, and the exit code is 1."""
+    shop = Shop(tmp_path)
+    shop.load("t", {"id": INTEGER}, [{"id": n} for n in range(20_000)])  # more than a pipe holds
+    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root)}))
+    command = [sys.executable, "-m", "tap_bridge", "--config", "config.json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tap:
+        assert tap.stdout
+        assert tap.stderr
+        for _ in range(lines):
+            tap.stdout.readline()
+        tap.stdout.close()
+        log = tap.stderr.read().decode()
+        assert tap.wait(60) == 1
+    errors = [line for line in log.splitlines() if "ERROR" in line or "Traceback" in line]
+    assert len(errors) == 1, log
+    assert "The target ended before the tap" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("config", None, "was not found"),
+        ("config", "{", "--config: "),
+        ("config", "[1]", "--config: "),
+        ("state", "{", "--state: this is no object of JSON"),
+        ("catalog", "[]", "--catalog: this is no object of JSON"),
+        ("config", '{"bucket": "./lake", "streams": {"tt*": {}}}', "there are: t"),
+        ("config", '{"bucket": "./none"}', "this bucket has no pipeline"),
+    ],
+)
+def test_wrong_files_are_named(name: str, text: str | None, error: str, tmp_path: Path) -> None:
+    """A file that is missing, or no object of JSON; settings of no table; a bucket with nothing in it."""
+    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
+    for one, content in {"config": '{"bucket": "./lake"}', "state": "{}", "catalog": "{}", name: text}.items():
+        if content is not None:
+            (tmp_path / f"{one}.json").write_text(content)
+    said = _typed(tmp_path, "--state", "state.json", "--catalog", "catalog.json", to="out.jsonl", code=2)
+    assert error in said
+    assert "Traceback" not in said
+
+
+def test_a_file_that_is_damaged(tmp_path: Path) -> None:
+    """Bytes that are no Parquet are an error of the lake that names the file."""
+    shop = Shop(tmp_path)
+    shop.load("t", {"id": INTEGER}, [{"id": 1}])
+    (file,) = shop.root.glob("shop/t/*.parquet")
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(LakeError, match=f"cannot be read file={file.name}"):
+        read(tmp_path)
 
 
 def _typed(folder: Path, *words: str, to: str, code: int = 0) -> str:
