@@ -213,6 +213,31 @@ def test_rows_that_are_marked_as_deleted(users: Shop, tmp_path: Path) -> None:
     assert (record["id"], record["name"], record["_sdc_deleted_at"]) == (4, "n4", "2025-01-01T00:00:00.000000Z")
 
 
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_path: Path) -> None:
+    """Without marked rows it is equal always; with them only by `hard_delete: false`, until all of it is sent again."""
+    source, marks = tmp_path / "source", {"streams": {"users": {"hard_delete": hard_delete}}}
+    shop = Shop(source)
+    upsert(shop, rows(*range(1, 7)))
+    merged(shop, "users")
+    state = load(tmp_path, read(source), **marks)
+    upsert(shop, [*rows(7), {"id": 4, "_sdc_deleted_at": AT}], hard_delete=False)
+    state = load(tmp_path, read(source, state), **marks)
+    assert marked(tmp_path, "copy") == ({1, 2, 3, 5, 6, 7}, set() if hard_delete else {4})
+    assert marked(source, "shop") == ({1, 2, 3, 5, 6, 7}, {4})
+    shop.load("users", USERS, rows(1, 2, 3), keys=("id",), mode="replace")
+    load(tmp_path, read(source, state), **marks)
+    assert marked(source, "shop") == ({1, 2, 3}, set())
+    assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
+
+
+def marked(root: Path, pipeline: str) -> tuple[set[int], set[int]]:
+    """The ids of a lake's users: of those that are not marked as deleted, and of those that are."""
+    table = Lake(root / "lake").table(pipeline, "users").to_table().to_pylist()
+    ids = [{row["id"] for row in table if (row["_sdc_deleted_at"] is None) == alive} for alive in (True, False)]
+    return ids[0], ids[1]
+
+
 def test_after_an_overwrite_the_whole_table(tmp_path: Path) -> None:
     """Under a greater version, with ACTIVATE_VERSION behind it; a table beside it is not sent again."""
     shop = Shop(tmp_path / "source")
