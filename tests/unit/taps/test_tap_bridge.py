@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,23 +11,34 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tap_bridge import TapBridge
 
 from bridge import Lake
 from bridge.commit.rollback import roll_back
-from bridge.errors import CommitExpired, LakeError, SettingsError
+from bridge.errors import CommitExpired, SettingsError
 from bridge.lake.paths import pipeline_key
 from bridge.schema.merging import Evolution
 from bridge.storage import open_storage
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, ODD, STRING, WIDE, Shop, filled
-from tests.support.tap_bridge import difference, last_state, load, merged, messages, read, records
+from tests.support.tap_bridge import (
+    AT,
+    USERS,
+    activated,
+    difference,
+    discovered,
+    last_state,
+    load,
+    merged,
+    messages,
+    read,
+    records,
+    rows,
+    sent,
+    upsert,
+)
 from tests.support.view_tables import Views, counts
 
 ID = {"type": "integer"}
-DELETED = {"type": ["null", "string"], "format": "date-time"}
-USERS = {"id": ID, "name": STRING, "_sdc_deleted_at": DELETED}
-AT = "2025-01-01T00:00:00Z"
 SUITE = """
 from singer_sdk.testing import SuiteConfig, get_tap_test_class
 from tap_bridge import TapBridge
@@ -38,57 +48,10 @@ TestStandard = get_tap_test_class(TapBridge, config={{"bucket": {bucket!r}}}, su
 """
 
 
-def rows(*values: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": value, "name": f"n{value}"} | more for value in values]
-
-
-def sent(text: bytes) -> list[int]:
-    """The ids that were sent, in their order."""
-    return [record["id"] for record in records(text)]
-
-
-def activated(text: bytes) -> list[str]:
-    """The streams that were sent as a whole."""
-    return [message["stream"] for message in messages(text, "ACTIVATE_VERSION")]
-
-
-def discovered(root: Path) -> Any:
-    """The catalog of the lake in a folder."""
-    return TapBridge(config={"bucket": str(root / "lake")}).catalog_dict
-
-
 def root_of(catalog: Any) -> dict[str, Any]:
     """The metadata of a catalog's first stream."""
     (metadata,) = [one["metadata"] for one in catalog["streams"][0]["metadata"] if not one["breadcrumb"]]
     return metadata
-
-
-def select(catalog: Any, column: str, *, selected: bool) -> None:
-    """Choose a column of a catalog's only stream, or leave it out."""
-    for one in catalog["streams"][0]["metadata"]:
-        if one["breadcrumb"] == ["properties", column]:
-            one["metadata"]["selected"] = selected
-
-
-def states(text: bytes) -> list[Any]:
-    """The values of the STATEs."""
-    return [message["value"] for message in messages(text, "STATE")]
-
-
-@pytest.fixture
-def users(tmp_path: Path) -> Shop:
-    """A pipeline with a table that is merged by its key."""
-    shop = Shop(tmp_path)
-    upsert(shop, rows(*range(1, 7)))
-    merged(shop, "users")
-    return shop
-
-
-def upsert(shop: Shop, records: list[dict[str, Any]], **facts: Any) -> None:
-    """Merge records into the table `users` by its key; deletions remove rows unless told otherwise."""
-    before, shop.layout = shop.layout, shop.layout | {"keys": ("id",)}
-    shop.load("users", USERS, records, mode="upsert", **{"keys": ("id",), "hard_delete": True} | facts)
-    shop.layout = before
 
 
 def test_the_sdk_s_suite_passes(tmp_path: Path) -> None:
@@ -282,60 +245,6 @@ def test_commits_that_were_taken_back_before_the_tap_came(tmp_path: Path) -> Non
     assert (sent(text), activated(text)) == ([3, 5], [])
 
 
-def test_a_rollback_to_before_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its copy is emptied, once, and goes on when the table is there again; a first run knows nothing of it."""
-    source = tmp_path / "source"
-    shop = Shop(source)
-    shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    upsert(shop, rows(1, 2))
-    merged(shop, "users")
-    catalog = discovered(source)
-    state = load(tmp_path, read(source, catalog=catalog))
-    shop._head = roll_back(shop.storage, "shop", 1)[1]
-    text = read(source, state, catalog)
-    assert (sent(text), activated(text)) == ([], ["users"])
-    state = load(tmp_path, text, streams={"users": {"guard": {"shrink": None}}})
-    assert Lake(tmp_path / "lake").table("copy", "users").count_rows() == 0
-    assert "users: the table was rolled back" in caplog.text
-    again = read(source, state)
-    assert (sent(again), activated(again), messages(read(source), "SCHEMA")[1:]) == ([], [], [])
-    upsert(shop, rows(3))
-    load(tmp_path, read(source, last_state(again)))
-    assert difference(source, tmp_path, "users") == []
-
-
-def test_a_table_that_the_lake_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A bookmark of a table that a lake made anew lacks is named in the log."""
-    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
-    state = last_state(read(tmp_path))
-    state["bookmarks"]["old"] = state["bookmarks"]["t"]
-    assert sent(read(tmp_path, state)) == []
-    assert "old: the lake has no such table any more" in caplog.text
-
-
-@pytest.mark.parametrize("rows_sent", [-1, 7, "x", None])
-def test_a_place_that_cannot_be(rows_sent: Any, users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """More rows than the file has, or no number: the whole table, said in the log; a target must not empty its own."""
-    middle = states(read(tmp_path, state_every=2))[1]
-    assert middle["bookmarks"]["users"]["next"]["rows"] == 2
-    middle["bookmarks"]["users"]["next"]["rows"] = rows_sent
-    text = read(tmp_path, middle)
-    assert (sent(text), activated(text)) == ([1, 2, 3, 4, 5, 6], ["users"])
-    assert "so the whole table is sent" in caplog.text
-
-
-@pytest.mark.parametrize("bookmarks", [[], {"users": None}, {"users": 5}, {"users": {"replication_key_value": 3}}])
-def test_a_state_that_cannot_be_read(
-    bookmarks: Any, users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The whole table is sent, and the log says why; without a bookmark it has nothing to say."""
-    assert sent(read(tmp_path, {"bookmarks": bookmarks})) == [1, 2, 3, 4, 5, 6]
-    assert "cannot be read" in caplog.text
-    caplog.clear()
-    read(tmp_path, {"bookmarks": {"users": {}}})
-    assert "cannot be read" not in caplog.text
-
-
 def test_a_rollback_that_was_rolled_back(tmp_path: Path) -> None:
     """What it had removed is there again, and is sent."""
     shop = Shop(tmp_path)
@@ -439,42 +348,6 @@ def test_a_full_table_by_the_catalog(place: str, tmp_path: Path) -> None:
     assert (sent(again), activated(again)) == ([1], ["t"])
 
 
-def test_other_columns_in_the_middle_of_a_merge(users: Shop, tmp_path: Path) -> None:
-    """Which rows a merge changed depends on the columns: it is sent from its start, and no changed row is left out."""
-    catalog = discovered(tmp_path)
-    select(catalog, "name", selected=False)
-    state = last_state(read(tmp_path, catalog=catalog))
-    upsert(users, [*rows(1, 2, 3, 4, name="b"), *({"id": n, "_sdc_deleted_at": AT} for n in (5, 6))], hard_delete=False)
-    text = read(tmp_path, state, catalog, state_every=1)
-    assert sent(text) == [5, 6]
-    middle = states(text)[-2]
-    assert middle["bookmarks"]["users"]["next"]["rows"] == 1
-    select(catalog, "name", selected=True)
-    assert sent(read(tmp_path, middle, catalog)) == [1, 2, 3, 4, 5, 6]
-    select(catalog, "name", selected=False)
-    assert sent(read(tmp_path, middle, catalog)) == [6]
-
-
-@pytest.mark.parametrize("back", ["overwrite", "rollback"])
-@pytest.mark.parametrize("started", ["whole", "changes"])
-def test_a_wider_type_that_was_taken_back(back: str, started: str, tmp_path: Path) -> None:
-    """Commits before an overwrite or a rollback are not read as the present types, which they may not fit."""
-    shop = Shop(tmp_path)
-    shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    state = last_state(read(tmp_path))
-    shop.load("t", {"id": STRING}, [{"id": "x"}, {"id": "y"}])
-    if started == "whole":
-        state = states(read(tmp_path, state_every=1))[1]
-        assert "commit" not in state["bookmarks"]["t"]
-    if back == "overwrite":
-        shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="replace")
-    else:
-        roll_back(shop.storage, "shop", 1)
-    text = read(tmp_path, state)
-    assert sent(text) == ([3] if back == "overwrite" else [] if started == "changes" else [1])
-    assert sent(read(tmp_path, last_state(text))) == []
-
-
 def test_the_key_by_the_catalog(users: Shop, tmp_path: Path) -> None:
     """`table-key-properties` of the metadata counts, of a table with a key of its own, too."""
     catalog = discovered(tmp_path)
@@ -511,16 +384,6 @@ def test_threads_read_in_the_same_order(threads: int, tmp_path: Path) -> None:
     for n in range(8):
         shop.load("t", {"id": INTEGER}, [{"id": n * 10 + k} for k in range(3)])
     assert sent(read(tmp_path, threads=threads, state_every=2)) == [n * 10 + k for n in range(8) for k in range(3)]
-
-
-def test_wrong_settings_name_what_there_is(tmp_path: Path) -> None:
-    """Another pipeline's name, and a section of a store that is not one."""
-    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
-    with pytest.raises(SettingsError) as raised:
-        read(tmp_path, pipeline="shp")
-    assert "shop" in raised.value.hint
-    with pytest.raises(SettingsError, match=r"s3\.endpoint_url"):
-        read(tmp_path, bucket="s3://bucket", s3={"endpoint_url": "nonsense"})
 
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
@@ -596,81 +459,3 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     upsert(shop, rows(2, name="b"))
     text = read(tmp_path, last_state(first), bucket="s3://source/lake")
     assert (sent(first), sent(text), activated(text)) == ([1, 2, 3], [2], [])
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    """`--discover`, `--catalog`, `--state` and `--config` as of any tap; an error says what to do, and exits with 2."""
-    shop = Shop(tmp_path)
-    shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root)}))
-    assert _typed(tmp_path, "--discover", to="catalog.json") == ""
-    (tmp_path / "state.json").write_text(json.dumps(last_state(read(tmp_path))))
-    shop.load("t", {"id": INTEGER}, [{"id": 2}])
-    assert _typed(tmp_path, "--catalog", "catalog.json", "--state", "state.json", to="out.jsonl") == ""
-    assert sent((tmp_path / "out.jsonl").read_bytes()) == [2]
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root), "pipeline": "shp"}))
-    assert 'did you mean "shop"' in _typed(tmp_path, to="out.jsonl", code=2)
-
-
-@pytest.mark.parametrize("lines", [0, 3])
-def test_a_target_that_ends_before_the_tap(lines: int, tmp_path: Path) -> None:
-    """Whether it read nothing or some records: one line says so, and the exit code is 1."""
-    shop = Shop(tmp_path)
-    shop.load("t", {"id": INTEGER}, [{"id": n} for n in range(20_000)])  # more than a pipe holds
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root)}))
-    command = [sys.executable, "-m", "tap_bridge", "--config", "config.json"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tap:
-        assert tap.stdout
-        assert tap.stderr
-        for _ in range(lines):
-            tap.stdout.readline()
-        tap.stdout.close()
-        log = tap.stderr.read().decode()
-        assert tap.wait(60) == 1
-    errors = [line for line in log.splitlines() if "ERROR" in line or "Traceback" in line]
-    assert len(errors) == 1, log
-    assert "The target ended before the tap" in errors[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "error"),
-    [
-        ("config", None, "was not found"),
-        ("config", "{", "--config: "),
-        ("config", "[1]", "--config: "),
-        ("state", "{", "--state: this is no object of JSON"),
-        ("catalog", "[]", "--catalog: this is no object of JSON"),
-        ("config", '{"bucket": "./lake", "streams": {"tt*": {}}}', "there are: t"),
-        ("config", '{"bucket": "./none"}', "this bucket has no pipeline"),
-    ],
-)
-def test_wrong_files_are_named(name: str, text: str | None, error: str, tmp_path: Path) -> None:
-    """A file that is missing, or no object of JSON; settings of no table; a bucket with nothing in it."""
-    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
-    for one, content in {"config": '{"bucket": "./lake"}', "state": "{}", "catalog": "{}", name: text}.items():
-        if content is not None:
-            (tmp_path / f"{one}.json").write_text(content)
-    said = _typed(tmp_path, "--state", "state.json", "--catalog", "catalog.json", to="out.jsonl", code=2)
-    assert error in said
-    assert "Traceback" not in said
-
-
-def test_a_file_that_is_damaged(tmp_path: Path) -> None:
-    """Bytes that are no Parquet are an error of the lake that names the file."""
-    shop = Shop(tmp_path)
-    shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    (file,) = shop.root.glob("shop/t/*.parquet")
-    file.write_bytes(b"x" * file.stat().st_size)
-    with pytest.raises(LakeError, match=f"cannot be read file={file.name}"):
-        read(tmp_path)
-
-
-def _typed(folder: Path, *words: str, to: str, code: int = 0) -> str:
-    """Type `tap-bridge` with its output into a file; what it logged as an error."""
-    with (folder / to).open("wb") as out:
-        command = [sys.executable, "-m", "tap_bridge", "--config", "config.json", *words]
-        done = subprocess.run(
-            command, cwd=folder, stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-        )
-    assert done.returncode == code, done.stderr
-    return "".join(line for line in done.stderr.splitlines() if "ERROR" in line)
