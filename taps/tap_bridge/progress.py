@@ -81,7 +81,7 @@ class Progress:
     def _whole(self, bookmark: Bookmark) -> Iterator[Chunk | Activate]:
         place = bookmark.next
         assert place is not None
-        self.feed.kept(self.stream, place.at, self.keys)
+        self.feed.unreplaced_changes(self.stream, place.at, self.keys)
         step = self.feed.whole(self.stream, place.at, self.fields)
         for chunk in chunks_of(_rest(step, place), self.threads, self.most):
             yield chunk

@@ -44,7 +44,7 @@ class TapBridge(Tap):
         if isinstance(catalog, dict) and not isinstance(catalog, singerlib.Catalog):
             catalog = catalog | {"streams": [_chosen(entry) for entry in catalog.get("streams", ())]}
         state = readable(state, self.logger)
-        self._known = list[str](state.get("bookmarks", ()))
+        self._bookmarked = list[str](state.get("bookmarks", ()))
         super().__init__(state=state, catalog=catalog, **options)
 
     def discover_streams(self) -> list[TableStream]:
@@ -57,8 +57,8 @@ class TapBridge(Tap):
         if tables and (glob := unmatched_glob(self.config, tables)):
             hint = did_you_mean(glob, tables) or f"there are: {', '.join(tables)}"
             raise SettingsError("settings for a table that the lake does not have", hint=hint, glob=f"streams.{glob}")
-        emptied = [name for name in feed.emptied if name in self._known and feed.columns(name)]
-        for name in self._known:
+        emptied = [name for name in feed.emptied if name in self._bookmarked and feed.columns(name)]
+        for name in self._bookmarked:
             if name not in (*feed.streams, *emptied):
                 self.logger.warning("%s: the lake has no such table any more, so rows that were sent stay", name)
         return [TableStream(self, feed, name) for name in (*feed.streams, *emptied)]

@@ -161,10 +161,10 @@ class ChangeFeed:
 
         Raises `WholeTable` before the first, or `CommitExpired`, maybe in the middle, if only the whole table is right.
         """
-        for change in self.kept(stream, at, keys):
+        for change in self.unreplaced_changes(stream, at, keys):
             yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
 
-    def kept(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
+    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
         """The changes since a commit, none of which replaced the table. Raises as `since`.
 
         No file is read: those before a replacement may have values that the present types cannot hold.

@@ -194,6 +194,21 @@ def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_p
     assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
 
 
+def test_an_overwrite_of_a_table_with_a_key(users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The target warns when changes came, which it adds; not of a whole table, or of the rest of one."""
+    folder, warning = tmp_path / "copy", "the tap sent changes"
+    folder.mkdir()
+    whole = read(tmp_path, state_every=2).splitlines(keepends=True)
+    half = load(folder, b"".join(whole[:5]), load_method="overwrite")
+    assert half["bookmarks"]["users"]["next"]["rows"] == 2
+    state = load(folder, read(tmp_path, half), load_method="overwrite")
+    assert difference(tmp_path, folder, "users") == []
+    assert warning not in caplog.text
+    upsert(users, rows(2, name="b"))
+    load(folder, read(tmp_path, state), load_method="overwrite")
+    assert f"users: load_method is overwrite, but {warning}" in caplog.text
+
+
 def marked(root: Path, pipeline: str) -> tuple[set[int], set[int]]:
     """The ids of a lake's users: of those that are not marked as deleted, and of those that are."""
     table = Lake(root / "lake").table(pipeline, "users").to_table().to_pylist()
