@@ -36,6 +36,8 @@ HEAVY_FILES = {
     "state/test_store_writers.py",
     "tap/test_venv.py",
     "taps/test_tap_bridge.py",
+    "taps/test_tap_bridge_command.py",
+    "taps/test_tap_bridge_resume.py",
     "write/test_merge.py",
     "write/test_upsert.py",
 }

@@ -88,6 +88,12 @@ class StreamProgress:
         """All names that a STATE may have for the stream."""
         return self.name, *self.other_names
 
+    @property
+    def doubles(self) -> bool:
+        """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
+        extends = self.mode == "replace" and self.swapped and self.former is not None and self.version == self.former
+        return bool(extends and self.records and self.key_properties) and self.announced is None
+
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
@@ -163,6 +169,15 @@ class BarrierPolicy:
         stream.last_row = self._tick()
         if not stream.waiting:
             stream.waiting, stream.first_state = True, self._latest
+
+    def warnings(self) -> list[str]:
+        """A warning for overwritten tables to which a tap sent changes."""
+        if not (names := sorted(name for name, stream in self.streams.items() if stream.doubles)):
+            return []
+        what = (
+            "load_method is overwrite, but the tap sent changes: they were added, and rows that changed are there twice"
+        )
+        return [f"{', '.join(names)}: {what}. Set load_method: upsert, and have the tap send the whole table once"]
 
     def state(self, raw: bytes) -> None:
         """Note a STATE: a possible barrier."""

@@ -169,7 +169,7 @@ class Dispatcher:
 
     def warnings(self) -> list[str]:
         """Warnings about the messages that came."""
-        return [*self._warnings, *self.strays.warnings()]
+        return [*self._warnings, *self.policy.warnings(), *self.strays.warnings()]
 
     def _records(self, message: Records) -> Iterator[Event]:
         stream = self.policy.streams.get(message.stream)

@@ -47,6 +47,10 @@ class CommitFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
         return [fs.FileInfo(path, fs.FileType.File, size=self._table.files[path].size) for path in paths]
 
+    def rows(self, name: str) -> int:
+        """The rows of a file, as the log has them."""
+        return self._table.files[name].rows
+
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file by its name in the log. Raises `CommitExpired` if its bytes are nowhere any more."""
         try:

@@ -19,10 +19,13 @@ def log_of(storage: Storage, name: str | None) -> Log:
     names = pipelines_in(storage)
     if name is None and len(names) > 1:
         raise SettingsError("pipeline: which one?", hint=f"set it to one of: {', '.join(names)}", bucket=storage.uri)
-    if name is None and names:
+    if not names:
+        hint = "correct the bucket, or load something into it first"
+        raise SettingsError("this bucket has no pipeline", hint=hint, bucket=storage.uri)
+    if name is None:
         name = names[0]
-    if name is None or name not in names:
-        hint = did_you_mean(name or "", names) or f"there are: {', '.join(names) or 'none'}"
+    if name not in names:
+        hint = did_you_mean(name, names) or f"there are: {', '.join(names)}"
         raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=name, bucket=storage.uri)
     return Log(storage, name)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bridge.decode.casting import refit
-from bridge.errors import CommitExpired, LakeError, SettingsError
+from bridge.errors import CommitExpired, DataError, LakeError, SettingsError
 from bridge.query.changes.change import INSERT, Change, Position
 from bridge.query.changes.feed import ChangeFeed, WholeTable
 from bridge.query.changes.parts import in_order
@@ -44,20 +44,28 @@ class ChangesOf:
     partition_bytes: int
 
     def batches(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-        """Read some pieces."""
-        fields = {field.name: field for field in (*self.fields, *_FACTS)}
+        """Read some pieces. Raises `LakeError` if one has values that the columns' types cannot hold."""
         with explained(self.place.environment):
             for piece in pieces:
-                for change, rows in piece.rows(self):
-                    facts = (piece.commit, change, datetime.fromisoformat(piece.time))
-                    values = [
-                        pa.repeat(pa.scalar(one, two.type), len(rows)) for one, two in zip(facts, _FACTS, strict=True)
-                    ]
-                    whole = refit(rows, self.fields)
-                    for field, value in zip(_FACTS, values, strict=True):
-                        whole = whole.append_column(field, value)
-                    table = whole.select(self.names).cast(pa.schema([fields[name] for name in self.names]))
-                    yield from record_batches(table)
+                try:
+                    yield from self._batches(piece)
+                except DataError as error:
+                    hint = (
+                        "a later commit replaced the table, with other types: start again behind it, with a new query "
+                        "and a new checkpoint, or with `from` or `startingCommit` at that commit"
+                    )
+                    raise LakeError(error.message, hint=hint, commit=piece.commit) from error
+
+    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        fields = {field.name: field for field in (*self.fields, *_FACTS)}
+        for change, rows in piece.rows(self):
+            facts = (piece.commit, change, datetime.fromisoformat(piece.time))
+            values = [pa.repeat(pa.scalar(one, two.type), len(rows)) for one, two in zip(facts, _FACTS, strict=True)]
+            whole = refit(rows, self.fields)
+            for field, value in zip(_FACTS, values, strict=True):
+                whole = whole.append_column(field, value)
+            table = whole.select(self.names).cast(pa.schema([fields[name] for name in self.names]))
+            yield from record_batches(table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,32 @@
 
 ```json
 {"version": 1764000000000, "commit": 41, "nonce": "9f2c...", "keys": ["id"],
- "next": {"commit": 42, "nonce": "07aa...", "part": "part-0000000042-000001-....parquet", "rows": 81920}}
+ "next": {"commit": 42, "nonce": "07aa...", "part": "part-0000000042-000001-....parquet", "rows": 81920,
+          "columns": "5d1f..."}}
 ```
 Without `commit` the whole table is on its way, as `next.commit` left it. `rows` of a part are sent already.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 from bridge.query.changes.change import Position
+
+
+def readable(state: Any, logger: logging.Logger) -> dict[str, Any]:
+    """A STATE with those bookmarks that are ones of ours; each other one is named in the log, and begins anew."""
+    bookmarks = state.get("bookmarks") if isinstance(state, dict) else state
+    if not isinstance(bookmarks, dict):
+        if bookmarks is not None:
+            logger.warning("the STATE's bookmarks cannot be read, so each table is sent as a whole")
+        return {}
+    result = {name: stored for name, stored in bookmarks.items() if Bookmark.read(stored)}
+    for name in (name for name, stored in bookmarks.items() if name not in result and stored != {}):
+        logger.warning("%s: its bookmark cannot be read, so the whole table is sent", name)
+    return {"bookmarks": result}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +37,8 @@ class Place:
     at: Position
     part: str = ""
     rows: int = 0
+    columns: str = ""
+    """A digest of the columns that were sent: which rows a merge changed depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +51,7 @@ class Bookmark:
     keys: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, stored: dict[str, Any]) -> Bookmark | None:
+    def read(cls, stored: Any) -> Bookmark | None:
         """What a STATE has of a stream; None if that is nothing, or nothing of ours: the stream begins anew."""
         try:
             place = stored.get("next")
@@ -42,11 +59,11 @@ class Bookmark:
             part = None
             if place is not None:
                 at = Position(int(place["commit"]), str(place["nonce"]))
-                part = Place(at, str(place["part"]), int(place["rows"]))
-            if complete is None and part is None:
+                part = Place(at, str(place["part"]), int(place["rows"]), str(place.get("columns", "")))
+            if (complete is None and part is None) or (part is not None and part.rows < 0):
                 return None
             return cls(int(stored["version"]), complete, part, tuple(stored.get("keys", ())))
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return None
 
     def stored(self) -> dict[str, Any]:
@@ -57,4 +74,5 @@ class Bookmark:
             return {"version": self.version, **complete, **keys}
         at = self.next.at
         place = {"commit": at.commit, "nonce": at.nonce, "part": self.next.part, "rows": self.next.rows}
-        return {"version": self.version, **complete, **keys, "next": place}
+        columns = {"columns": self.next.columns} if self.next.columns else {}
+        return {"version": self.version, **complete, **keys, "next": place | columns}

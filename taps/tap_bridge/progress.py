@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import pyarrow as pa
 
-from bridge.errors import CommitExpired
+from bridge.errors import CommitExpired, DataError
 from bridge.query.changes.change import Position
 from bridge.query.changes.feed import ChangeFeed, Step, WholeTable
 from tap_bridge.bookmark import Bookmark, Place
@@ -46,7 +47,7 @@ class Progress:
         """Yield rows, and the end of a whole table.
 
         If the changes since the bookmark cannot be had, the whole table is due. Raises `CommitExpired` if a file of the
-        present table was deleted.
+        present table was deleted, `DataError` if one cannot be read as the present types.
         """
         if self.bookmark is None:
             self.begin()
@@ -54,9 +55,9 @@ class Progress:
             self._begin_again("its key is another one")
         try:
             yield from self._due()
-        except (WholeTable, CommitExpired) as why:
+        except (WholeTable, CommitExpired, DataError) as why:
             place = self.bookmark.next if self.bookmark and not self.bookmark.complete else None
-            if isinstance(why, CommitExpired) and place and place.at == self.feed.head:
+            if not isinstance(why, WholeTable) and place and place.at == self.feed.head:
                 raise  # of the present table: nothing else can be taken
             self._begin_again(str(why))
             yield from self._due()
@@ -80,6 +81,7 @@ class Progress:
     def _whole(self, bookmark: Bookmark) -> Iterator[Chunk | Activate]:
         place = bookmark.next
         assert place is not None
+        self.feed.unreplaced_changes(self.stream, place.at, self.keys)
         step = self.feed.whole(self.stream, place.at, self.fields)
         for chunk in chunks_of(_rest(step, place), self.threads, self.most):
             yield chunk
@@ -88,25 +90,36 @@ class Progress:
         self.bookmark = Bookmark(bookmark.version, place.at, None, self.keys)
 
     def _changes(self, bookmark: Bookmark) -> Iterator[Chunk]:
+        columns = _digest(self.fields)
         complete, current = bookmark.complete, bookmark.next.at if bookmark.next else None
         assert complete is not None
-        for chunk in chunks_of(self._parts(complete, bookmark.next), self.threads, self.most):
+        for chunk in chunks_of(self._parts(complete, bookmark.next, columns), self.threads, self.most):
             if current not in (None, chunk.place.at):
                 complete = current
             current = chunk.place.at
             yield chunk
-            self.bookmark = replace(bookmark, complete=complete, next=chunk.place)
+            self.bookmark = replace(bookmark, complete=complete, next=replace(chunk.place, columns=columns))
         self.bookmark = Bookmark(bookmark.version, self.feed.head, None, self.keys)
 
-    def _parts(self, complete: Position, place: Place | None) -> Iterator[Due]:
-        """The parts of the commits after `complete`, without what is sent already of the first."""
+    def _parts(self, complete: Position, place: Place | None, columns: str) -> Iterator[Due]:
+        """The parts of the commits after `complete`, without what is sent already of the first.
+
+        Other columns choose other rows of a merge: then all of it is sent, as its rows have a key.
+        """
         for step in self.feed.since(self.stream, complete, self.keys, self.fields):
             if place is not None and step.at != place.at:
                 raise WholeTable("a commit that was sent in part was taken back")
-            yield from _rest(step, place) if place else (Due(step.at, part) for part in step.parts)
+            if place is not None and step.merges and place.columns != columns:
+                place = Place(step.at)
+            yield from _rest(step, place or Place(step.at))
             place = None
         if place is not None:
             raise WholeTable("a commit that was sent in part was taken back")
+
+
+def _digest(fields: Sequence[pa.Field]) -> str:
+    """Names and types in a few letters."""
+    return blake2b(repr([(field.name, str(field.type)) for field in fields]).encode(), digest_size=8).hexdigest()
 
 
 def _rest(step: Step, place: Place) -> Iterator[Due]:
@@ -115,6 +128,8 @@ def _rest(step: Step, place: Place) -> Iterator[Due]:
     for part in step.parts:
         if part.name == place.part:
             reached = True
+            if place.rows > part.count:
+                raise WholeTable("the bookmark has more rows than the file that was sent in part")
             yield Due(step.at, part, place.rows)
         elif reached:
             yield Due(step.at, part)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Full, Queue
 from typing import Any
@@ -113,6 +116,17 @@ def _drained(work: _Work) -> Iterator[Chunk]:
         if isinstance(item, BaseException):
             raise item
         yield item
+
+
+@contextmanager
+def until_the_target_ends(logger: logging.Logger) -> Iterator[None]:
+    """Exit with 1 if nobody reads stdout any more: the SDK would log a fault of the tap's own, Click nothing."""
+    try:
+        yield
+    except BrokenPipeError:
+        logger.error("The target ended before the tap")  # noqa: TRY400 - whose fault it is stands in its own log
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
+        raise SystemExit(1) from None
 
 
 def write_records(stream: str, version: int, texts: pa.Array) -> None:

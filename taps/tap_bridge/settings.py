@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -109,6 +109,12 @@ def keys_of(config: Mapping[str, Any], stream: str) -> list[str] | None:
         if fnmatchcase(stream, glob) and values.get("key_properties") is not None:
             keys = list(values["key_properties"])
     return keys
+
+
+def unmatched_glob(config: Mapping[str, Any], tables: Collection[str]) -> str:
+    """A glob under `streams` that matches no table; empty if each does. `*` may match none."""
+    globs = (glob for glob in config.get("streams") or {} if glob != "*")
+    return next((glob for glob in globs if not any(fnmatchcase(table, glob) for table in tables)), "")
 
 
 def threads_of(config: Mapping[str, Any]) -> int:

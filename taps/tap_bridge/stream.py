@@ -21,7 +21,7 @@ from bridge.schema.json_schema import TIMESTAMP
 from bridge.write.metadata_columns import DELETED_AT
 from tap_bridge.bookmark import Bookmark
 from tap_bridge.progress import Activate, Progress
-from tap_bridge.sending import Chunk, write_records
+from tap_bridge.sending import Chunk, until_the_target_ends, write_records
 from tap_bridge.settings import keys_of, threads_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TableStream(Stream):
         """Send what is due: as whole blocks of lines, or record by record where each of them is looked at."""
         progress, index, sent = self._progress(), 0, -1  # a STATE before the first row says where it began
         one_by_one = self._is_mapped() or self.ABORT_AT_RECORD_COUNT is not None
-        with self.get_record_counter() as counter, self.get_sync_timer():
+        with until_the_target_ends(self.logger), self.get_record_counter() as counter, self.get_sync_timer():
             for event in progress.events():
                 if sent < 0 or sent >= self.config["state_every"]:
                     sent = 0

@@ -128,8 +128,8 @@ class StoredStates:
 
 
 def held_by(error: PipelineHeld) -> str:
-    """What a user of Meltano is told when another run holds a STATE."""
-    return f"{error.message}; {error.hint}" if error.hint else error.message
+    """What a user of Meltano is told when another run holds a STATE: it has no flag that waits."""
+    return f"{error.message}; wait for it to end, and do it again"
 
 
 def _escape(character: str) -> str:

@@ -13,11 +13,14 @@ from tap_bridge import TapBridge
 
 from bridge import Lake
 from bridge.lake.runs import RunFile, new_run_id
-from tests.support.tables import Shop
+from tests.support.tables import STRING, Shop
 from tests.support.targets import target
 
 COPY = {"load_method": "auto", "hard_delete": True, "pipeline": "copy", "path": "copy"}
 """The settings of a target whose tables are to be those of the source."""
+
+AT = "2025-01-01T00:00:00Z"
+USERS = {"id": {"type": "integer"}, "name": STRING, "_sdc_deleted_at": {**STRING, "format": "date-time"}}
 
 
 def read(root: Path, state: Any = None, catalog: Any = None, **config: Any) -> bytes:
@@ -39,9 +42,41 @@ def records(text: bytes) -> list[dict[str, Any]]:
     return [message["record"] for message in messages(text, "RECORD")]
 
 
+def sent(text: bytes) -> list[int]:
+    """The ids that were sent, in their order."""
+    return [record["id"] for record in records(text)]
+
+
+def activated(text: bytes) -> list[str]:
+    """The streams that were sent as a whole."""
+    return [message["stream"] for message in messages(text, "ACTIVATE_VERSION")]
+
+
+def states(text: bytes) -> list[Any]:
+    """The values of the STATEs."""
+    return [message["value"] for message in messages(text, "STATE")]
+
+
+def discovered(root: Path) -> Any:
+    """The catalog of the lake in a folder."""
+    return TapBridge(config={"bucket": str(root / "lake")}).catalog_dict
+
+
 def last_state(text: bytes) -> Any:
     """The last STATE of a tap."""
     return messages(text, "STATE")[-1]["value"]
+
+
+def rows(*values: int, **more: Any) -> list[dict[str, Any]]:
+    """Users with these ids."""
+    return [{"id": value, "name": f"n{value}"} | more for value in values]
+
+
+def upsert(shop: Shop, records: list[dict[str, Any]], **facts: Any) -> None:
+    """Merge records into the table `users` by its key; deletions remove rows unless told otherwise."""
+    before, shop.layout = shop.layout, shop.layout | {"keys": ("id",)}
+    shop.load("users", USERS, records, mode="upsert", **{"keys": ("id",), "hard_delete": True} | facts)
+    shop.layout = before
 
 
 def merged(shop: Shop, *streams: str) -> None:

@@ -40,6 +40,8 @@ class Step:
 
     at: Position
     parts: Iterator[Part]
+    merges: bool = False
+    """Whether its rows are those that differ: which they are depends on the columns."""
 
 
 class _RememberedLog(Log):
@@ -72,6 +74,11 @@ class ChangeFeed:
         return sorted(name for name, table in self._now.view.tables.items() if table.schema is not None)
 
     @property
+    def emptied(self) -> list[str]:
+        """The tables and views that a rollback took back, sorted: they have no row any more."""
+        return sorted(self._now.view.tables.keys() - set(self.streams))
+
+    @property
     def head(self) -> Position:
         """The commit up to which changes are told: the last visible one, unless told otherwise."""
         return self.position(self._now.view.n)
@@ -89,11 +96,22 @@ class ChangeFeed:
         return self._existing(n).at
 
     def columns(self, stream: str) -> pa.Schema:
-        """The table's present columns, without the row's version, which is that of its message."""
+        """The table's present columns, without the row's version, which is that of its message.
+
+        Of one that a rollback took back those that it last had; none if no record tells them any more.
+        """
         if stream not in self._columns:
-            fields = self._now.columns(self._now.view.tables[stream])
+            table = self._now.view.tables[stream]
+            fields = self._now.columns(table if table.schema else self._last(stream))
             self._columns[stream] = pa.schema([field for field in fields if field.name != VERSION_COLUMN])
         return self._columns[stream]
+
+    def _last(self, stream: str) -> TableState:
+        """A table that a rollback took back, with its last columns."""
+        none = TableState("", None)
+        records = self._log.history(self._now.view.n, fences=False)
+        changes = (change for record in records for change in record.tables if change.stream == stream)
+        return next((none.after(change) for change in changes if change.schema), none)
 
     def keys(self, stream: str) -> list[str] | None:
         """The columns by which each row of the table is there once; none if rows are only added.
@@ -141,12 +159,21 @@ class ChangeFeed:
     def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[Step]:
         """Yield what each commit after `at` changed in these columns; `keys` are those that tell the rows apart.
 
-        Raises `WholeTable` or `CommitExpired`, maybe in the middle, if only the whole table is right.
+        Raises `WholeTable` before the first, or `CommitExpired`, maybe in the middle, if only the whole table is right.
         """
-        for change in self.changes(stream, at):
+        for change in self.unreplaced_changes(stream, at, keys):
+            yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
+
+    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
+        """The changes since a commit, none of which replaced the table. Raises as `since`.
+
+        No file is read: those before a replacement may have values that the present types cannot hold.
+        """
+        changes = list(self.changes(stream, at))
+        for change in changes:
             if why := change.replaces(keys):
                 raise WholeTable(f"{why} by commit {change.at.commit}")
-            yield Step(change.at, change.rows(self._log, fields, keys).parts())
+        return changes
 
     def changes(self, stream: str, at: Position) -> Iterator[Change]:
         """Yield the changes of a table since a commit that still count, those that replace all of it, too.

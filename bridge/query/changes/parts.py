@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.decode.casting import refit
+from bridge.errors import LakeError
 from bridge.lake.paths import last_name
 from bridge.query.files import CommitFiles
 
@@ -26,8 +27,15 @@ class Part(Protocol):
     def name(self) -> str:
         """Its name within the commit."""
 
+    @property
+    def count(self) -> int:
+        """Its rows."""
+
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
-        """Yield the rows after the first `skip`. Raises `CommitExpired` if they are not kept any more."""
+        """Yield the rows after the first `skip`.
+
+        Raises `CommitExpired` if they are not kept any more, `LakeError` if they cannot be read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,18 @@ class FilePart:
     name: str
     fields: Sequence[pa.Field]
 
+    @property
+    def count(self) -> int:
+        return self.files.rows(self.name)
+
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
+        try:
+            yield from self._tables(skip)
+        except (pa.ArrowInvalid, OSError) as error:
+            hint = "`singer-bridge verify` says what else is wrong; restore it from a backup, or load the table anew"
+            raise LakeError("a file of the table cannot be read", hint=hint, file=self.name, cause=error) from error
+
+    def _tables(self, skip: int) -> Iterator[pa.Table]:
         with self.files.open_input_file(self.name) as opened, pq.ParquetFile(opened) as file:
             columns = [field.name for field in self.fields if field.name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
@@ -68,6 +87,10 @@ class ChosenPart:
     def name(self) -> str:
         return self.file.name
 
+    @property
+    def count(self) -> int:
+        return int(self.chosen.true_count)
+
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         at = 0
         for table in self.file.tables():
@@ -84,6 +107,10 @@ class DeletedPart:
 
     rows: pa.Table
     name: str = DELETED
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         if skip < len(self.rows):

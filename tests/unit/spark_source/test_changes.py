@@ -104,6 +104,18 @@ def test_a_table_that_is_only_added_to(tmp_path: Path) -> None:
     assert all(isinstance(row["_commit_at"], datetime) for row in rows)
 
 
+def test_a_wider_type_that_an_overwrite_took_back(tmp_path: Path) -> None:
+    """Changes before it do not fit the present types: the error names the commit and what to type, and that works."""
+    shop = Shop(tmp_path)
+    shop.load("t", {"id": STRING}, [{"id": "x"}])
+    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    with pytest.raises(LakeError, match=r"(?s)does not fit.*commit=1\n.*`from` or `startingCommit`"):
+        feed(tmp_path, "t")
+    with pytest.raises(LakeError, match=r"(?s)does not fit.*commit=1\n.*new checkpoint"):
+        Query(tmp_path, table="t", startingCommit=1).drain()
+    assert brief(feed(tmp_path, "t", from_=2)) == [(2, "truncate", None), (2, "insert", 2)]
+
+
 def test_from_and_to(tmp_path: Path) -> None:
     """Both are part of it, in any case; columns are chosen; a frame stays at the last commit that it was made at."""
     shop = Shop(tmp_path)

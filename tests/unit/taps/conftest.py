@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import Shop
+from tests.support.tap_bridge import merged, rows, upsert
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -73,3 +76,12 @@ def smoke(tmp_path: Path) -> Tap:
 def replay(tmp_path: Path) -> Tap:
     """Run tap-replay with these files' contents."""
     return _runner("tap_replay", tmp_path)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Shop:
+    """A pipeline with a table that is merged by its key."""
+    shop = Shop(tmp_path)
+    upsert(shop, rows(*range(1, 7)))
+    merged(shop, "users")
+    return shop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tap_bridge import TapBridge
 
+from bridge import Lake
 from bridge.commit.rollback import roll_back
 from bridge.errors import CommitExpired, SettingsError
 from bridge.lake.paths import pipeline_key
@@ -21,13 +20,25 @@ from bridge.schema.merging import Evolution
 from bridge.storage import open_storage
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, ODD, STRING, WIDE, Shop, filled
-from tests.support.tap_bridge import difference, last_state, load, merged, messages, read, records
+from tests.support.tap_bridge import (
+    AT,
+    USERS,
+    activated,
+    difference,
+    discovered,
+    last_state,
+    load,
+    merged,
+    messages,
+    read,
+    records,
+    rows,
+    sent,
+    upsert,
+)
 from tests.support.view_tables import Views, counts
 
 ID = {"type": "integer"}
-DELETED = {"type": ["null", "string"], "format": "date-time"}
-USERS = {"id": ID, "name": STRING, "_sdc_deleted_at": DELETED}
-AT = "2025-01-01T00:00:00Z"
 SUITE = """
 from singer_sdk.testing import SuiteConfig, get_tap_test_class
 from tap_bridge import TapBridge
@@ -37,34 +48,10 @@ TestStandard = get_tap_test_class(TapBridge, config={{"bucket": {bucket!r}}}, su
 """
 
 
-def rows(*values: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": value, "name": f"n{value}"} | more for value in values]
-
-
-def sent(text: bytes) -> list[int]:
-    """The ids that were sent, in their order."""
-    return [record["id"] for record in records(text)]
-
-
-def activated(text: bytes) -> list[str]:
-    """The streams that were sent as a whole."""
-    return [message["stream"] for message in messages(text, "ACTIVATE_VERSION")]
-
-
-@pytest.fixture
-def users(tmp_path: Path) -> Shop:
-    """A pipeline with a table that is merged by its key."""
-    shop = Shop(tmp_path)
-    upsert(shop, rows(*range(1, 7)))
-    merged(shop, "users")
-    return shop
-
-
-def upsert(shop: Shop, records: list[dict[str, Any]], **facts: Any) -> None:
-    """Merge records into the table `users` by its key; deletions remove rows unless told otherwise."""
-    before, shop.layout = shop.layout, shop.layout | {"keys": ("id",)}
-    shop.load("users", USERS, records, mode="upsert", **{"keys": ("id",), "hard_delete": True} | facts)
-    shop.layout = before
+def root_of(catalog: Any) -> dict[str, Any]:
+    """The metadata of a catalog's first stream."""
+    (metadata,) = [one["metadata"] for one in catalog["streams"][0]["metadata"] if not one["breadcrumb"]]
+    return metadata
 
 
 def test_the_sdk_s_suite_passes(tmp_path: Path) -> None:
@@ -189,6 +176,46 @@ def test_rows_that_are_marked_as_deleted(users: Shop, tmp_path: Path) -> None:
     assert (record["id"], record["name"], record["_sdc_deleted_at"]) == (4, "n4", "2025-01-01T00:00:00.000000Z")
 
 
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_path: Path) -> None:
+    """Without marked rows it is equal always; with them only by `hard_delete: false`, until all of it is sent again."""
+    source, marks = tmp_path / "source", {"streams": {"users": {"hard_delete": hard_delete}}}
+    shop = Shop(source)
+    upsert(shop, rows(*range(1, 7)))
+    merged(shop, "users")
+    state = load(tmp_path, read(source), **marks)
+    upsert(shop, [*rows(7), {"id": 4, "_sdc_deleted_at": AT}], hard_delete=False)
+    state = load(tmp_path, read(source, state), **marks)
+    assert marked(tmp_path, "copy") == ({1, 2, 3, 5, 6, 7}, set() if hard_delete else {4})
+    assert marked(source, "shop") == ({1, 2, 3, 5, 6, 7}, {4})
+    shop.load("users", USERS, rows(1, 2, 3), keys=("id",), mode="replace")
+    load(tmp_path, read(source, state), **marks)
+    assert marked(source, "shop") == ({1, 2, 3}, set())
+    assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
+
+
+def test_an_overwrite_of_a_table_with_a_key(users: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The target warns when changes came, which it adds; not of a whole table, or of the rest of one."""
+    folder, warning = tmp_path / "copy", "the tap sent changes"
+    folder.mkdir()
+    whole = read(tmp_path, state_every=2).splitlines(keepends=True)
+    half = load(folder, b"".join(whole[:5]), load_method="overwrite")
+    assert half["bookmarks"]["users"]["next"]["rows"] == 2
+    state = load(folder, read(tmp_path, half), load_method="overwrite")
+    assert difference(tmp_path, folder, "users") == []
+    assert warning not in caplog.text
+    upsert(users, rows(2, name="b"))
+    load(folder, read(tmp_path, state), load_method="overwrite")
+    assert f"users: load_method is overwrite, but {warning}" in caplog.text
+
+
+def marked(root: Path, pipeline: str) -> tuple[set[int], set[int]]:
+    """The ids of a lake's users: of those that are not marked as deleted, and of those that are."""
+    table = Lake(root / "lake").table(pipeline, "users").to_table().to_pylist()
+    ids = [{row["id"] for row in table if (row["_sdc_deleted_at"] is None) == alive} for alive in (True, False)]
+    return ids[0], ids[1]
+
+
 def test_after_an_overwrite_the_whole_table(tmp_path: Path) -> None:
     """Under a greater version, with ACTIVATE_VERSION behind it; a table beside it is not sent again."""
     shop = Shop(tmp_path / "source")
@@ -304,7 +331,7 @@ def test_a_catalog_selects_streams_and_columns(tmp_path: Path) -> None:
         "t", {"id": INTEGER, "name": STRING, "place": place}, [{"id": 1, "name": "a", "place": {"x": 1, "y": "b"}}]
     )
     shop.load("other", {"id": INTEGER}, [{"id": 7}])
-    catalog = TapBridge(config={"bucket": str(shop.root)}).catalog_dict
+    catalog = discovered(tmp_path)
     for entry in catalog["streams"]:
         for metadata in entry["metadata"]:
             crumb = metadata["breadcrumb"]
@@ -321,15 +348,27 @@ def test_a_catalog_selects_streams_and_columns(tmp_path: Path) -> None:
     assert list(schema["schema"]["properties"]["place"]["properties"]) == ["x"]
 
 
-def test_a_full_table_by_the_catalog(tmp_path: Path) -> None:
-    """`replication-method: FULL_TABLE` sends the whole table in each run."""
+@pytest.mark.parametrize("place", ["metadata", "beside the schema"])
+def test_a_full_table_by_the_catalog(place: str, tmp_path: Path) -> None:
+    """`replication-method: FULL_TABLE` of the metadata sends the whole table in each run, as the older name does."""
     shop = Shop(tmp_path)
     shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    catalog = TapBridge(config={"bucket": str(shop.root)}).catalog_dict
-    catalog["streams"][0]["replication_method"] = "FULL_TABLE"
+    catalog = discovered(tmp_path)
+    if place == "metadata":
+        root_of(catalog)["replication-method"] = "FULL_TABLE"
+    else:
+        catalog["streams"][0]["replication_method"] = "FULL_TABLE"
     first = read(tmp_path, catalog=catalog)
     again = read(tmp_path, last_state(first), catalog)
     assert (sent(again), activated(again)) == ([1], ["t"])
+
+
+def test_the_key_by_the_catalog(users: Shop, tmp_path: Path) -> None:
+    """`table-key-properties` of the metadata counts, of a table with a key of its own, too."""
+    catalog = discovered(tmp_path)
+    root_of(catalog)["table-key-properties"] = ["id", "name"]
+    (schema,) = messages(read(tmp_path, catalog=catalog), "SCHEMA")
+    assert schema["key_properties"] == ["id", "name"]
 
 
 def test_the_key_by_settings(tmp_path: Path) -> None:
@@ -360,16 +399,6 @@ def test_threads_read_in_the_same_order(threads: int, tmp_path: Path) -> None:
     for n in range(8):
         shop.load("t", {"id": INTEGER}, [{"id": n * 10 + k} for k in range(3)])
     assert sent(read(tmp_path, threads=threads, state_every=2)) == [n * 10 + k for n in range(8) for k in range(3)]
-
-
-def test_wrong_settings_name_what_there_is(tmp_path: Path) -> None:
-    """Another pipeline's name, and a section of a store that is not one."""
-    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
-    with pytest.raises(SettingsError) as raised:
-        read(tmp_path, pipeline="shp")
-    assert "shop" in raised.value.hint
-    with pytest.raises(SettingsError, match=r"s3\.endpoint_url"):
-        read(tmp_path, bucket="s3://bucket", s3={"endpoint_url": "nonsense"})
 
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
@@ -445,28 +474,3 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     upsert(shop, rows(2, name="b"))
     text = read(tmp_path, last_state(first), bucket="s3://source/lake")
     assert (sent(first), sent(text), activated(text)) == ([1, 2, 3], [2], [])
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    """`--discover`, `--catalog`, `--state` and `--config` as of any tap; an error says what to do, and exits with 2."""
-    shop = Shop(tmp_path)
-    shop.load("t", {"id": INTEGER}, [{"id": 1}])
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root)}))
-    assert _typed(tmp_path, "--discover", to="catalog.json") == ""
-    (tmp_path / "state.json").write_text(json.dumps(last_state(read(tmp_path))))
-    shop.load("t", {"id": INTEGER}, [{"id": 2}])
-    assert _typed(tmp_path, "--catalog", "catalog.json", "--state", "state.json", to="out.jsonl") == ""
-    assert sent((tmp_path / "out.jsonl").read_bytes()) == [2]
-    (tmp_path / "config.json").write_text(json.dumps({"bucket": str(shop.root), "pipeline": "shp"}))
-    assert 'did you mean "shop"' in _typed(tmp_path, to="out.jsonl", code=2)
-
-
-def _typed(folder: Path, *words: str, to: str, code: int = 0) -> str:
-    """Type `tap-bridge` with its output into a file; what it logged as an error."""
-    with (folder / to).open("wb") as out:
-        command = [sys.executable, "-m", "tap_bridge", "--config", "config.json", *words]
-        done = subprocess.run(
-            command, cwd=folder, stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-        )
-    assert done.returncode == code, done.stderr
-    return "".join(line for line in done.stderr.splitlines() if "ERROR" in line)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from target_bridge.stored_states import StoredStates
+from target_bridge.stored_states import StoredStates, held_by
 
 from bridge.commit.open import open_pipeline
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
@@ -72,8 +73,9 @@ def test_a_run_in_progress_may_be_followed(bucket: LocalStorage) -> None:
         states = StoredStates(bucket)
         states.follow(LAKE, state(7), state(7))
         assert states.read(LAKE)[0] == state(7)
-        with pytest.raises(PipelineHeld):
+        with pytest.raises(PipelineHeld) as raised:
             states.write(LAKE, state(1))
+    assert re.search(r"another run holds this pipeline .*; wait for it to end, and do it again$", held_by(raised.value))
     states.write(LAKE, state(1))
     assert states.read(LAKE)[0] == state(1)
 
