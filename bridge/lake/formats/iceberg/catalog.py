@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,13 +145,19 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     try:
         own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
         properties = {name: value for name, value in facts.properties.items() if name not in own}
-        if (properties | own).get("type") != "sql":
+        kind = _kind(facts.name, properties | own)
+        if kind != "sql":
             prepare_rest(own)
+        if kind == "hive":
+            # here: it needs thrift, which is in no extra of ours
+            from bridge.lake.formats.iceberg.hive import prepare_hive
+
+            prepare_hive()
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(facts.name, **properties)
-        if (client := getattr(catalog, "_client", None)) and (properties | own).get("type") == "hive":
-            with client:  # pyiceberg connects to a metastore at the first question only
+        if kind == "hive":
+            with catalog._client:  # type: ignore[attr-defined]  # pyiceberg connects at the first question only
                 pass
     except Exception as error:  # each kind of catalog raises what its own libraries do
         raise unreachable(facts, error) from error
@@ -161,6 +168,16 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
     _let_connections_go(catalog)
     return catalog
+
+
+def _kind(name: str, properties: Mapping[str, Any]) -> str:
+    """The type of a catalog, as pyiceberg takes it: if none is set, the URI tells."""
+    from pyiceberg.catalog import infer_catalog_type
+
+    if isinstance(kind := properties.get("type"), str):
+        return kind.lower()
+    inferred = infer_catalog_type(name, dict(properties))
+    return inferred.value if inferred else ""
 
 
 def _let_connections_go(catalog: Catalog) -> None:
