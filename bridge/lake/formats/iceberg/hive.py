@@ -1,10 +1,11 @@
-"""pyiceberg's client of Hive's metastore as runs need it: a commit names the metadata that it replaces.
+"""pyiceberg's client of Hive's metastore as runs need it: safe commits, a connection for each thread.
 
 Call `prepare_hive` before a catalog is opened. It changes pyiceberg's module for this process.
 """
 
 from __future__ import annotations
 
+from threading import local
 from typing import Any
 
 from hive_metastore.ThriftHiveMetastore import Client
@@ -58,7 +59,12 @@ class _Conditional(Client):  # type: ignore[misc]
             raise CommitFailedException(f"the lock of the table is not ours: {LockState._VALUES_TO_NAMES[state]}")
 
 
-class _OurClient(_HiveClient):
+class _OwnConnections(local, _HiveClient):
+    """A connection for each thread, as tables are committed in parallel, and thrift's connection serves one at a time.
+
+    Python makes the attributes anew, from the same arguments, when another thread first uses them.
+    """
+
     def _client(self) -> Client:
         client = _Conditional(TBinaryProtocol.TBinaryProtocol(self._transport))
         if self._ugi:
@@ -70,4 +76,4 @@ def prepare_hive() -> None:
     """Have pyiceberg speak to Hive's metastore as we need it."""
     from pyiceberg.catalog import hive
 
-    hive._HiveClient = _OurClient  # type: ignore[misc]
+    hive._HiveClient = _OwnConnections  # type: ignore[misc]
