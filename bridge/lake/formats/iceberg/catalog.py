@@ -140,25 +140,17 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     from bridge.lake.formats.iceberg.io import STORAGE, BucketIO
-    from bridge.lake.formats.iceberg.rest import prepare_rest
 
     try:
         own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
         properties = {name: value for name, value in facts.properties.items() if name not in own}
         kind = _kind(facts.name, properties | own)
-        if kind != "sql":
-            prepare_rest(own)
-        if kind == "hive":
-            # here: it needs thrift, which is in no extra of ours
-            from bridge.lake.formats.iceberg.hive import prepare_hive
-
-            prepare_hive()
+        _prepare(kind, own)
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(facts.name, **properties)
         if kind == "hive":
-            with catalog._client:  # type: ignore[attr-defined]  # pyiceberg connects at the first question only
-                pass
+            catalog.list_namespaces()  # pyiceberg connects to a metastore at the first question only
     except Exception as error:  # each kind of catalog raises what its own libraries do
         raise unreachable(facts, error) from error
     io = BucketIO({STORAGE: storage})
@@ -166,8 +158,23 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     catalog.properties.update(through)
     # A table's own properties, which lie in the bucket, win over these.
     catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
-    _let_connections_go(catalog)
     return catalog
+
+
+def _prepare(kind: str, own: Mapping[str, Any]) -> None:
+    """Have pyiceberg speak to a catalog of that type as runs need it. Each needs libraries that others do without."""
+    if kind == "sql":
+        from bridge.lake.formats.iceberg.sql import prepare_sql
+
+        prepare_sql()
+        return
+    from bridge.lake.formats.iceberg.rest import prepare_rest
+
+    prepare_rest(own)
+    if kind == "hive":
+        from bridge.lake.formats.iceberg.hive import prepare_hive
+
+        prepare_hive()
 
 
 def _kind(name: str, properties: Mapping[str, Any]) -> str:
@@ -178,17 +185,6 @@ def _kind(name: str, properties: Mapping[str, Any]) -> str:
         return kind.lower()
     inferred = infer_catalog_type(name, dict(properties))
     return inferred.value if inferred else ""
-
-
-def _let_connections_go(catalog: Catalog) -> None:
-    """Have a catalog in a database hold no connection between two commits, which may be minutes apart."""
-    from pyiceberg.catalog.sql import SqlCatalog
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
-
-    if isinstance(catalog, SqlCatalog):
-        catalog.engine.dispose()
-        catalog.engine = create_engine(catalog.engine.url, poolclass=NullPool)
 
 
 def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:

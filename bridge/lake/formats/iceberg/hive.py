@@ -1,4 +1,4 @@
-"""pyiceberg's client of Hive's metastore as runs need it: safe commits, a connection for each thread.
+"""pyiceberg's client of Hive's metastore as runs need it: safe commits, limited waits, a connection for each thread.
 
 Call `prepare_hive` before a catalog is opened. It changes pyiceberg's module for this process.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from threading import local
 from typing import Any
+from urllib.parse import urlparse
 
 from hive_metastore.ThriftHiveMetastore import Client
 from hive_metastore.ttypes import CheckLockRequest, LockState, MetaException, NoSuchLockException
 from pyiceberg.catalog.hive import PROP_METADATA_LOCATION, PROP_PREVIOUS_METADATA_LOCATION, _HiveClient
 from pyiceberg.exceptions import CommitFailedException
 from thrift.protocol import TBinaryProtocol
+from thrift.transport import TSocket, TTransport
+
+_PATIENCE = 60.0
+"""Seconds that a metastore may take to accept a connection, and to answer a request."""
 
 _CHANGED = "The table has been modified"
 """How Hive refuses a change of a table that does not have the expected parameter: HIVE-26882, HIVE-28121."""
@@ -64,6 +69,14 @@ class _OwnConnections(local, _HiveClient):
 
     Python makes the attributes anew, from the same arguments, when another thread first uses them.
     """
+
+    def _init_thrift_transport(self) -> Any:
+        url = urlparse(self._uri)
+        socket = TSocket.TSocket(url.hostname, url.port)
+        socket.setTimeout(_PATIENCE * 1000)
+        if self._kerberos_auth:
+            return TTransport.TSaslClientTransport(socket, host=url.hostname, service=self._kerberos_service_name)
+        return TTransport.TBufferedTransport(socket)
 
     def _client(self) -> Client:
         client = _Conditional(TBinaryProtocol.TBinaryProtocol(self._transport))
