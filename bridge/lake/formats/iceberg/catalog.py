@@ -10,7 +10,6 @@ Others may write to the bucket. So what it says chooses no Python class, and no 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
-from bridge.settings.values.catalogs import is_harmless
+from bridge.settings.values.catalogs import is_harmless, without_secrets
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from bridge.settings.options import Pipeline
 
 DEFAULT_NAME = "lake"
-_KEYS = re.compile(r"://[^@/\s]*@")
-"""The user and the password in a URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +186,7 @@ def _kind(name: str, properties: Mapping[str, Any]) -> str:
 
 def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
     """The error for a catalog that does not do what it is asked for; no secret of its URI is in it."""
-    text = _KEYS.sub("://", (str(error).splitlines() or [""])[0]) or type(error).__name__
+    text = without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__
     hint = (
         "look at destination.catalog; what is secret belongs into the environment, such as "
         f"PYICEBERG_CATALOG__{facts.name.upper().replace('-', '_')}__TOKEN"
