@@ -184,6 +184,15 @@ def _kind(name: str, properties: Mapping[str, Any]) -> str:
     return inferred.value if inferred else ""
 
 
+def passing_errors() -> tuple[type[Exception], ...]:
+    """What a REST catalog raises for a while: it is busy, broken or silent. A commit may have had its effect."""
+    import requests
+    from pyiceberg import exceptions as kinds
+
+    busy = (kinds.ServiceUnavailableError, kinds.TooManyRequestsError, kinds.ServerError)
+    return (kinds.CommitStateUnknownException, *busy, requests.ConnectionError, requests.Timeout)
+
+
 def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
     """The error for a catalog that does not do what it is asked for; no secret of its URI is in it."""
     text = without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__
