@@ -41,10 +41,10 @@ taps: .venv/ready
 
 # On loopback, kept in .interop/: MinIO and fake-gcs-server, built by Go; Azurite, from npm; Iceberg catalogs, connectors of
 # Spark, and Trino, from Maven; DuckDB, Spark, ClickHouse, Dagster, Airflow and dbt, from PyPI. It needs Java 24 beside Java 17, and Maven.
-# KILLS (50, of a catalog 20), SEED and LAKES as in tests/crash/README.md. docs/stores.md says what ran:
-# `python -m tests.interop.stores_page` writes it. ARGS="-k readers" runs one folder; a path would come beside all tests.
+# KILLS (50, of a catalog 20), SEED and LAKES as in tests/crash/README.md. At the end, also if a test failed, docs/stores.md
+# is written from what ran, now and before. ARGS="-k readers" runs one folder; a path would come beside all tests.
 interop: .venv/ready
-	$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS)
+	@$(PYTEST) tests/interop -m "slow or not slow" -s $(ARGS); ended=$$?; $(PY) -m tests.interop.stores_page && exit $$ended
 
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)

@@ -167,6 +167,7 @@ def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, reque
     for ended in sieges:
         ended.result()  # raises what went wrong there
     assert len(findings) >= KILLS
+    request.node.user_properties.append(("kills", len(findings)))  # docs/stores.md has it
     _check_histogram(findings)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.fakegcs import FakeGcs
 from tests.interop.stores_page import note_outcomes
 
-_OUTCOMES: dict[str, str] = {}
+_REPORTS: dict[str, pytest.TestReport] = {}
 _HERE = Path(__file__).parent
 
 
@@ -22,12 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if "tests/interop/" in report.nodeid and (report.failed or report.when == "call"):
-        _OUTCOMES[report.nodeid] = report.outcome
+        _REPORTS[report.nodeid] = report
 
 
 def pytest_sessionfinish() -> None:
     """Note what ran, for docs/stores.md."""
-    note_outcomes(_OUTCOMES)
+    note_outcomes(_REPORTS)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,17 @@
-"""The table of docs/stores.md, from what really ran: `python -m tests.interop.stores_page` after `make interop`."""
+"""The table of docs/stores.md, from what really ran: `make interop` ends with `python -m tests.interop.stores_page`."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/stores.md"
@@ -23,18 +27,47 @@ class Row:
     tried: str
     tests: tuple[str, ...]
 
+    def is_of(self, test: str) -> bool:
+        return any(text in test for text in self.tests)
 
-def note_outcomes(outcomes: dict[str, str]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a test ended last, on which day, with which products in their versions of that day, after how many kills."""
+
+    outcome: str
+    day: str
+    products: tuple[str, ...]
+    kills: int = 0
+
+
+def note_outcomes(reports: Mapping[str, pytest.TestReport]) -> None:
     """Keep what tests of this folder have come to, beside what earlier calls ran."""
-    if outcomes:
+    if reports:
         today = datetime.now(timezone.utc).date().isoformat()
-        ran = _ran() | {test: [outcome, today] for test, outcome in outcomes.items()}
+        ran = _ran() | {
+            test: Outcome(report.outcome, today, _products(test), int(dict(report.user_properties).get("kills", 0)))
+            for test, report in reports.items()
+        }
         _RAN.parent.mkdir(exist_ok=True)
-        _RAN.write_text(json.dumps(ran, indent=1, sort_keys=True))
+        _RAN.write_text(json.dumps({test: asdict(end) for test, end in ran.items()}, indent=1, sort_keys=True))
 
 
-def _ran() -> dict[str, list[str]]:
-    return dict(json.loads(_RAN.read_text())) if _RAN.exists() else {}
+def _ran() -> dict[str, Outcome]:
+    """What ran; not what an older form of the file has, which names no versions."""
+    ran = json.loads(_RAN.read_text()) if _RAN.exists() else {}
+    return {test: Outcome(**end | {"products": (*end["products"],)}) for test, end in ran.items() if "products" in end}
+
+
+def _products(test: str) -> tuple[str, ...]:
+    return tuple(row.product for products in rows().values() for row in products if row.is_of(test))
+
+
+def existing_tests() -> frozenset[str]:
+    """The ids of the tests that this folder has now."""
+    collect = [sys.executable, "-m", "pytest", "tests/interop", "--collect-only", "-q", "-m", "slow or not slow"]
+    lines = subprocess.run(collect, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return frozenset(line for line in lines if "::" in line)
 
 
 def rows() -> dict[str, list[Row]]:
@@ -94,29 +127,36 @@ def rows() -> dict[str, list[Row]]:
     }
 
 
-def table(ran: dict[str, list[str]]) -> str:
-    """The section's text. A product of which a test failed says so, and so does one that was not tried."""
+def table(ran: Mapping[str, Outcome], existing: Container[str]) -> str:
+    """The section's text. A product of which a test failed says so, and so does one that was not tried.
+
+    Counted are tests that exist, if they last ran with the version that they start today.
+    """
     lines: list[str] = []
     for kind, products in rows().items():
-        lines += [f"### {kind}", "", "| product | tried | tests passed | last |", "|---|---|---|---|"]
+        lines += [f"### {kind}", "", "| product | tried | tests passed | kills | last |", "|---|---|---|---|---|"]
         for row in products:
-            mine = [end for test, end in ran.items() if any(text in test for text in row.tests)]
-            failed = any(outcome == "failed" for outcome, _ in mine)
-            passed = [day for outcome, day in mine if outcome == "passed"]
+            ends = [
+                end for test, end in ran.items() if row.is_of(test) and test in existing and row.product in end.products
+            ]
+            passed = [end for end in ends if end.outcome == "passed"]
+            failed = any(end.outcome == "failed" for end in ends)
             count = "not all" if failed else len(passed) or "not run yet"
-            lines.append(f"| {row.product} | {row.tried} | {count} | {max(passed, default='')} |")
+            kills = sum(end.kills for end in passed) or ""
+            last = max((end.day for end in passed), default="")
+            lines.append(f"| {row.product} | {row.tried} | {count} | {kills} | {last} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def rewritten(page: str, ran: dict[str, list[str]]) -> str:
+def rewritten(page: str, ran: Mapping[str, Outcome], existing: Container[str]) -> str:
     """The page with its section made anew."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(ran)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table(ran, existing)}\n{END}{after}"
 
 
 if __name__ == "__main__":
     if not _ran():
         sys.exit("nothing ran yet: make interop")
-    PAGE.write_text(rewritten(PAGE.read_text(), _ran()))
+    PAGE.write_text(rewritten(PAGE.read_text(), _ran(), existing_tests()))

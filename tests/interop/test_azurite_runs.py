@@ -16,6 +16,7 @@ from bridge import Lake
 from bridge.settings.values.stores import AzureOptions
 from tests.e2e.conftest import stream
 from tests.interop.azurite import ACCOUNT, KEY, Azurite, Container
+from tests.interop.readers.venvs import answers
 from tests.support.tap_bridge import messages, read
 
 ABFSS = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
@@ -72,7 +73,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs, then `doctor`, `verify`, `sql`, `tables head`, Polars, pyarrow, `tap-bridge`: each row once."""
+    """Two runs, then `doctor`, `verify`, `sql`, `tables head`, Polars, pyarrow, DuckDB, `tap-bridge`: each row once."""
     destination, environ, sas = dict(KINDS[kind]), dict(azurite.environ), azurite.sas("lake")
     if "SAS" in kind:
         destination["azure"] = {"account": ACCOUNT, "endpoint_url": azurite.endpoint, "sas_token": "${LAKE_SAS}"}
@@ -108,6 +109,21 @@ def _read(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(polars["id"].to_list()) == list(range(1, 81))
     if project.environ.get("LAKE_SAS") is None and "delta" not in kind:
         assert project.statement("pyarrow").count_rows() == 80
+        assert _duckdb(project) == list(range(1, 81))  # its extension for Delta asks Azure, whatever the secret says
+
+
+def _duckdb(project: Project) -> list[int]:
+    """The ids that DuckDB reads by the printed statement, after the secret that is printed above it, with the key."""
+    statement = project.command("tables", "ddl", "-s", "users", "--dialect", "duckdb")
+    secret = next(line for line in statement.splitlines() if "CREATE SECRET" in line).partition("first: ")[2]
+    if "CONNECTION_STRING" in secret:
+        secret = secret.replace("AccountKey=...", f"AccountKey={KEY}")
+    else:  # the settings do not name the server, which is in the connection string of the environment
+        secret = f"CREATE SECRET (TYPE azure, CONNECTION_STRING '{project.environ['AZURE_STORAGE_CONNECTION_STRING']}')"
+    settings = {"extensions": ["azure"], "first": [secret]}
+    (rows,) = answers("duckdb", [{"statement": statement}], settings, project.folder)
+    assert isinstance(rows, list), rows
+    return sorted(row["id"] for row in rows)
 
 
 def _no_keys(project: Project, azurite: Azurite, sas: str) -> None:

@@ -137,13 +137,16 @@ class Faulty(LocalStorage):
             whole()
 
 
-def overtaken(storage: Any, others: Callable[[], None]) -> Any:
-    """Return a copy of a storage, through which others act right before a table's own log is written first."""
+def overtaken(storage: Any, others: Callable[[], None], at: tuple[str, ...] = ("_delta_log", "/metadata/snap-")) -> Any:
+    """Return a copy of a storage, through which others act right before a table's own log is written first.
+
+    `at` are texts in the keys of that log.
+    """
     slow, waiting = copy(storage), [others]
 
     def wrapped(whole: Callable[[str, bytes], Any]) -> Callable[[str, bytes], Any]:
         def act(key: str, data: bytes) -> Any:
-            if waiting and ("_delta_log" in key or "/metadata/snap-" in key):
+            if waiting and any(text in key for text in at):
                 waiting.pop()()
             return whole(key, data)
 

@@ -17,6 +17,8 @@ from pyiceberg import exceptions as told
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableRequest, Table
 
+CLOSED, LATE, PASS = 0, -1, -2
+"""Instead of a status: the connection is closed, nothing comes until the server is left, or the request is answered."""
 _ERRORS = {
     told.NoSuchTableError: (404, "NoSuchTableException"),
     told.NamespaceAlreadyExistsError: (409, "AlreadyExistsException"),
@@ -27,13 +29,15 @@ _ERRORS = {
 class RestCatalog:
     """The server. `lose` answers of commits are not given, though they are done. `asked` are the commits' requests.
 
+    `faults` are what the next requests get, and nothing is done of them; `loss` is what comes instead of a lost answer.
     One that is `broken` does none and says so, as a server with a fault does.
     One that `hangs` answers only what its settings are, until it is left; `hung`: it was asked for more.
     """
 
     def __init__(self, folder: Path) -> None:
         self._sql = SqlCatalog("behind", uri=f"sqlite:///{folder}/rest.db")
-        self.lose = 0
+        self.lose, self.loss = 0, 504
+        self.faults: list[int] = []
         self.broken = False
         self.asked: list[Any] = []
         self.hangs, self.hung, self._left = False, threading.Event(), threading.Event()
@@ -55,6 +59,11 @@ class RestCatalog:
                     self.close_connection = True
                     return
                 status, body = server._done([unquote(part) for part in self.path.split("/")[2:]], said)
+                if status == LATE:
+                    server._left.wait()
+                if status in (CLOSED, LATE):
+                    self.close_connection = True
+                    return
                 data = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -79,6 +88,8 @@ class RestCatalog:
         self._sql.close()
 
     def _done(self, path: list[str], said: Any) -> tuple[int, Any]:
+        if self.faults and (fault := self.faults.pop(0)) != PASS:
+            return self._fault(fault)
         try:
             if path == ["config"]:
                 return 200, {"defaults": {}, "overrides": {}}
@@ -96,7 +107,10 @@ class RestCatalog:
         except RuntimeError as error:
             return 500, {"error": {"message": str(error), "type": "InternalServerError", "code": 500}}
         except ConnectionAbortedError:
-            return 504, {"error": {"message": "too late", "type": "GatewayTimeout", "code": 504}}
+            return self._fault(self.loss)
+
+    def _fault(self, status: int) -> tuple[int, Any]:
+        return status, {"error": {"message": "not now", "type": "Fault", "code": status}}
 
     def _table(self, name: tuple[str, ...]) -> Any:
         return self._said(self._sql.load_table(name))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote_plus
 
+from bridge.settings.redact import SECRET_KEY
 from bridge.settings.values.checked import wrong
 
 _SECRET = re.compile(
     r"password|passwd|secret|token$|credential|access[-_.]?key|api[-_]?key|private|authorization", re.IGNORECASE
 )
-_KEYS_IN_URI = re.compile(r"://[^/\s]*:[^/\s]*@")
+_KEYS_IN_URI = re.compile(r"://[^/:]*:[^@]*@|https?://[^/?#\s]*@")
+"""A user and a password before a host. SQLAlchemy takes a password up to the `@`, also one with a slash."""
+_KEYS_IN_TEXT = re.compile(r"://\S*@")
+_SECRET_PARAMETER = re.compile(rf"{SECRET_KEY.pattern}|^(?:key|pass|cookie)$", re.IGNORECASE)
+_PARAMETER = re.compile(r"(?<=[?&;])([^=&;\s]+)=[^&;\s]*")
 _ALLOWED = re.compile(
-    r"warehouse|prefix|scope|audience|resource|oauth2-server-uri|header\.[\w-]+|rest-page-size|namespace-separator"
+    r"warehouse|prefix|scope|audience|resource|oauth2-server-uri|rest-page-size|namespace-separator"
     r"|rest\.(sigv4-enabled|signing-region|signing-name|sigv4\.max-retries)"
     r"|snapshot-loading-mode|scan-planning-mode|view-endpoints-supported"
     r"|echo|pool_pre_ping|init_catalog_tables|schema_version"
@@ -23,6 +29,11 @@ _ALLOWED = re.compile(
     r"|client\.(region|profile-name|role-arn|role-session-name)|s3\.(endpoint|region|force-virtual-addressing)"
 )
 """The properties of a catalog that name no class for pyiceberg to import, no file to write, and no secret."""
+_HEADERS = frozenset(
+    {"accept", "accept-language", "content-type", "polaris-realm", "user-agent", "x-client-version"}
+    | {"x-goog-user-project", "x-iceberg-access-delegation", "x-project-id"}
+)
+"""The headers of requests to a REST catalog that hold no secret; any other one may."""
 _TYPES = frozenset({"rest", "hive", "glue", "dynamodb", "sql", "bigquery"})
 _URI = re.compile(r"(https?|thrift|sqlite|(postgresql|mysql|mariadb)(\+\w+)?)://")
 _LEVELS = re.compile(r"[^.\s{}]+(\.[^.\s{}]+)*")
@@ -47,7 +58,23 @@ def is_harmless(key: str, value: Any) -> bool:
         return value.lower() in _TYPES
     if key == "uri":
         return _URI.match(value) is not None
+    if key.startswith("header."):
+        return key.removeprefix("header.").lower() in _HEADERS
     return _ALLOWED.fullmatch(key) is not None
+
+
+def without_secrets(text: str) -> str:
+    """A message about a catalog, without users and passwords of URIs in it, and without their secret parameters."""
+    return _PARAMETER.sub(_masked, _KEYS_IN_TEXT.sub("://", text))
+
+
+def _masked(parameter: re.Match[str]) -> str:
+    return f"{parameter[1]}=***" if _SECRET_PARAMETER.search(unquote_plus(parameter[1])) else parameter[0]
+
+
+def _has_secret(text: str) -> bool:
+    """Whether a property's value has a password in it, or a parameter whose name says that it is secret."""
+    return _KEYS_IN_URI.search(text) is not None or _PARAMETER.sub(_masked, text) != text
 
 
 def catalog_properties(value: Any) -> Any:
@@ -58,7 +85,7 @@ def catalog_properties(value: Any) -> Any:
         if key in _SET_BY_US:
             raise wrong("not to be set here", hint=_SET_BY_US[key], at=key)
         variable = f"PYICEBERG_CATALOG__<NAME>__{key.upper().replace('-', '_').replace('.', '__')}"
-        if _SECRET.search(key) or _KEYS_IN_URI.search(text):
+        if _SECRET.search(key) or _has_secret(text):
             hint = f"the bucket keeps these properties. Set {variable} in the environment, or use ~/.pyiceberg.yaml"
             raise wrong("no secrets here", hint=hint, at=key)
         if not is_harmless(key, text):

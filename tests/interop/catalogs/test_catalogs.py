@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -143,7 +144,7 @@ def test_a_catalog_that_is_down(place: Place) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_kills(place: Place) -> None:
+def test_kills(place: Place, record_property: Callable[[str, object], None]) -> None:
     """KILLS (20) times kill -9 of a process that commits: readers see whole commits, and no row is lost or doubled."""
     lake, chance, died = place.lake(), random.Random(int(os.environ.get("SEED") or 7)), list[int]()
     while len(died) < KILLS:
@@ -159,6 +160,7 @@ def test_kills(place: Place) -> None:
     step(lake, run, _state(lake) + 1)
     assert lake.ids() == lake.listed() == ids_after(_state(lake))
     assert lake.problems() == []
+    record_property("kills", len(died))
     print(f"\n{place.server.product}: {len(died)} kills, {_state(lake)} commits")
 
 

@@ -17,7 +17,7 @@ SPARK, ICEBERG, DELTA = "4.1.0", "1.12.0", "4.1.0"
 """The newest Spark for which Iceberg and Delta have a runtime, and these."""
 CLICKHOUSE = "4.4.0"
 
-_EXTENSIONS = ("iceberg", "delta", "avro", "httpfs")
+_EXTENSIONS = ("iceberg", "delta", "avro", "httpfs", "azure")
 PACKAGES = {
     "duckdb": (
         f"duckdb=={DUCKDB}",

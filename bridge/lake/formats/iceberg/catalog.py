@@ -10,8 +10,8 @@ Others may write to the bucket. So what it says chooses no Python class, and no 
 
 from __future__ import annotations
 
-import re
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
-from bridge.settings.values.catalogs import is_harmless
+from bridge.settings.values.catalogs import is_harmless, without_secrets
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bridge.settings.options import Pipeline
 
 DEFAULT_NAME = "lake"
-_KEYS = re.compile(r"://[^@/\s]*@")
-"""The user and the password in a URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +137,17 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     from bridge.lake.formats.iceberg.io import STORAGE, BucketIO
-    from bridge.lake.formats.iceberg.rest import prepare_rest
 
     try:
         own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
         properties = {name: value for name, value in facts.properties.items() if name not in own}
-        if (properties | own).get("type") != "sql":
-            prepare_rest(own)
+        kind = _kind(facts.name, properties | own)
+        _prepare(kind, own)
         if storage.folder is not None:
             (storage.folder / ".bridge").mkdir(parents=True, exist_ok=True)
         catalog = load_catalog(facts.name, **properties)
-        if (client := getattr(catalog, "_client", None)) and (properties | own).get("type") == "hive":
-            with client:  # pyiceberg connects to a metastore at the first question only
-                pass
+        if kind == "hive":
+            catalog.list_namespaces()  # pyiceberg connects to a metastore at the first question only
     except Exception as error:  # each kind of catalog raises what its own libraries do
         raise unreachable(facts, error) from error
     io = BucketIO({STORAGE: storage})
@@ -159,24 +155,47 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     catalog.properties.update(through)
     # A table's own properties, which lie in the bucket, win over these.
     catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
-    _let_connections_go(catalog)
     return catalog
 
 
-def _let_connections_go(catalog: Catalog) -> None:
-    """Have a catalog in a database hold no connection between two commits, which may be minutes apart."""
-    from pyiceberg.catalog.sql import SqlCatalog
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
+def _prepare(kind: str, own: Mapping[str, Any]) -> None:
+    """Have pyiceberg speak to a catalog of that type as runs need it. Each needs libraries that others do without."""
+    if kind == "sql":
+        from bridge.lake.formats.iceberg.sql import prepare_sql
 
-    if isinstance(catalog, SqlCatalog):
-        catalog.engine.dispose()
-        catalog.engine = create_engine(catalog.engine.url, poolclass=NullPool)
+        prepare_sql()
+        return
+    from bridge.lake.formats.iceberg.rest import prepare_rest
+
+    prepare_rest(own)
+    if kind == "hive":
+        from bridge.lake.formats.iceberg.hive import prepare_hive
+
+        prepare_hive()
+
+
+def _kind(name: str, properties: Mapping[str, Any]) -> str:
+    """The type of a catalog, as pyiceberg takes it: if none is set, the URI tells."""
+    from pyiceberg.catalog import infer_catalog_type
+
+    if isinstance(kind := properties.get("type"), str):
+        return kind.lower()
+    inferred = infer_catalog_type(name, dict(properties))
+    return inferred.value if inferred else ""
+
+
+def passing_errors() -> tuple[type[Exception], ...]:
+    """What a REST catalog raises for a while: it is busy, broken or silent. A commit may have had its effect."""
+    import requests
+    from pyiceberg import exceptions as kinds
+
+    busy = (kinds.ServiceUnavailableError, kinds.TooManyRequestsError, kinds.ServerError)
+    return (kinds.CommitStateUnknownException, *busy, requests.ConnectionError, requests.Timeout)
 
 
 def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
     """The error for a catalog that does not do what it is asked for; no secret of its URI is in it."""
-    text = _KEYS.sub("://", (str(error).splitlines() or [""])[0]) or type(error).__name__
+    text = without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__
     hint = (
         "look at destination.catalog; what is secret belongs into the environment, such as "
         f"PYICEBERG_CATALOG__{facts.name.upper().replace('-', '_')}__TOKEN"

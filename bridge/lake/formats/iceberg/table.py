@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridge.errors import BridgeError, CorruptLake, LakeError
-from bridge.lake.formats.iceberg.catalog import CatalogFacts, unreachable
+from bridge.lake.formats.iceberg.catalog import CatalogFacts, passing_errors, unreachable
 from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
 from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
 from bridge.lake.formats.iceberg.layout import Layout, is_partitioned_by
@@ -30,12 +30,15 @@ from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
+from bridge.storage.conditional import patient_attempts
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+
+T = TypeVar("T")
 
 _TRIES = 20
 _TIDY_EVERY = 10
@@ -80,34 +83,47 @@ class IcebergLog:
         self._facts = facts
         self._cached = Snapshot()
 
-    @contextmanager
-    def _explained(self, *passing: type[Exception]) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # each kind of catalog raises what its own libraries do
-            if isinstance(error, (BridgeError, *passing)):
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Do work that is safe to repeat; again, for 15 seconds, while the catalog is busy or its answers do not come.
+
+        Raises `LakeError` for whatever else the catalog's library raises, and for what does not pass in that time.
+        """
+        passing = passing_errors()
+        pauses: Iterator[None] | None = None
+        while True:
+            try:
+                return work()
+            except BridgeError:
                 raise
-            raise unreachable(self._facts, error) from error
+            except Exception as error:  # each kind of catalog raises what its own libraries do
+                if pauses is None:  # the seconds begin here: an answer alone may be awaited for longer
+                    pauses = patient_attempts()
+                    next(pauses)
+                if not isinstance(error, passing) or next(pauses, False) is False:
+                    raise unreachable(self._facts, error) from error
+                self._cached = Snapshot()
 
     def look(self) -> Snapshot:
         """The table as it is now. Raises `LakeError` if it cannot be read."""
+        return self._patiently(self._look)
+
+    def _look(self) -> Snapshot:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        with self._explained():
-            try:
-                table = self.catalog.load_table(self.identifier)
-            except (NoSuchTableError, NoSuchNamespaceError):
-                self._cached = Snapshot()
-                return self._cached
-            if foreign := sorted(_CLASSES & table.metadata.properties.keys()):
-                hint = "see who may write to the bucket; remove the property from the table by another program"
-                facts = {"property": foreign[0], "file": table.metadata_location}
-                raise CorruptLake("an Iceberg table names a Python class to run", hint=hint, **facts)
-            if table.metadata.location == f"file://{self.root}":
-                self.root = table.metadata.location  # an older version began it
-            cached = self._cached.table
-            if cached is None or cached.metadata_location != table.metadata_location:
-                self._cached = self._seen(table, files_of(self._io, self.root, table.metadata))
+        try:
+            table = self.catalog.load_table(self.identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            self._cached = Snapshot()
+            return self._cached
+        if foreign := sorted(_CLASSES & table.metadata.properties.keys()):
+            hint = "see who may write to the bucket; remove the property from the table by another program"
+            facts = {"property": foreign[0], "file": table.metadata_location}
+            raise CorruptLake("an Iceberg table names a Python class to run", hint=hint, **facts)
+        if table.metadata.location == f"file://{self.root}":
+            self.root = table.metadata.location  # an older version began it
+        cached = self._cached.table
+        if cached is None or cached.metadata_location != table.metadata_location:
+            self._cached = self._seen(table, files_of(self._io, self.root, table.metadata))
         return self._cached
 
     def _seen(self, table: Table, files: frozenset[str]) -> Snapshot:
@@ -151,27 +167,26 @@ class IcebergLog:
 
         Without a schema the table keeps its own; without a schema and a table there is nothing to do.
         """
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+        self._patiently(lambda: self._follow(commit, table, schema))
 
-        lost = (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError)
-        last: Exception | None = None
+    def _follow(self, commit: Commit, table: TableState, schema: TableSchema | None) -> None:
+        """Publish. Can be repeated whatever it raised: it looks first, and commits to what it has seen only."""
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
         for _ in range(_TRIES):
-            current = self.look()
+            current = self._look()
             if current.commit >= commit.n and not (commit.again and current.commit == commit.n):
                 return
             if schema is None and current.table is None:
                 return
             try:
-                with self._explained(*lost):
-                    self._commit(current, commit, table, schema)
+                self._commit(current, commit, table, schema)
                 return
-            except lost as error:  # the next look tells whether it is there all the same
+            except (CommitFailedException, TableAlreadyExistsError) as error:  # the next look tells who was first
                 if "acquire lock" in str(error):
                     hint = "run again: if its owner was killed, Hive lets it go after hive.txn.timeout, 5 minutes"
                     raise LakeError("the metastore has the table locked", hint=hint, at=self.folder) from error
-                last, self._cached = error, Snapshot()
-        if isinstance(last, CommitStateUnknownException):
-            raise unreachable(self._facts, last) from last
+                self._cached = Snapshot()
         hint = "stop the other writers, then run again"
         raise LakeError("gave up: another process keeps changing the Iceberg table", hint=hint, at=self.folder)
 

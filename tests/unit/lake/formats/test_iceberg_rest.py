@@ -15,7 +15,7 @@ from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed, overtaken
-from tests.support.restcatalog import RestCatalog
+from tests.support.restcatalog import CLOSED, LATE, PASS, RestCatalog
 
 
 @pytest.fixture
@@ -72,8 +72,31 @@ def test_an_answer_that_is_lost(lake: IcebergLake, server: RestCatalog) -> None:
     assert len(lake.snapshots()) == 2
 
 
-def test_a_server_with_a_fault(lake: IcebergLake, server: RestCatalog) -> None:
+@pytest.mark.parametrize("fault", [503, 429, 502, CLOSED, LATE])
+def test_a_fault_that_passes(
+    fault: int, lake: IcebergLake, server: RestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog that is busy, restarts or is late for once ends no run; a commit whose answer is lost is there once.
+
+    Commits are looked at twice: when they are checked, and when they are published.
+    """
+    monkeypatch.setattr("bridge.lake.formats.iceberg.rest._PATIENCE", (10.0, 2.0))
+    committer = lake.open(FIRST)
+    lake.append(committer, [1])
+    for n, faults in {2: [fault], 3: [PASS, fault], 4: [PASS, PASS, fault]}.items():
+        server.faults = faults
+        lake.append(committer, [n])
+        assert server.faults == []
+    server.lose, server.loss = 1, fault
+    lake.append(committer, [5])
+    assert server.lose == 0
+    assert lake.ids() == lake.listed() == [1, 2, 3, 4, 5]
+    assert len(lake.snapshots()) == 5
+
+
+def test_a_server_with_a_fault(lake: IcebergLake, server: RestCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own words are in the error, and no other writer is blamed. The next run shows the rows."""
+    monkeypatch.setattr("bridge.storage.conditional._PATIENCE", 0.5)
     lake.append(lake.open(FIRST), [1])
     server.broken = True
     with pytest.raises(LakeError, match=r"cannot be used.*the disk is full"):
