@@ -44,6 +44,12 @@ class WalServer:
         sql = "select slot_name, (confirmed_flush_lsn - '0/0')::bigint from pg_replication_slots"
         return {str(name): int(at) for name, at in self.sql(sql)}
 
+    def trust_wal2json(self) -> None:
+        """Let slots use it, if this version of the server has a list of the plugins that they may use."""
+        if self.sql("select 1 from pg_settings where name = 'output_plugin_libraries'"):
+            self.sql("alter system set output_plugin_libraries = pgoutput, test_decoding, wal2json")
+            self.sql("select pg_reload_conf(), pg_sleep(0.2)")
+
     def start(self) -> None:
         self._control("start", "-l", str(self.folder / "log"), "-w")
 
@@ -80,6 +86,7 @@ def wal_server(**settings: str) -> Iterator[WalServer]:
             file.writelines(f"{key} = {value}\n" for key, value in said.items())
         server.start()
         try:
+            server.trust_wal2json()
             yield server
         finally:
             with suppress(AssertionError):
