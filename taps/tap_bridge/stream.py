@@ -38,7 +38,11 @@ class TableStream(Stream):
         keys = own if own is not None else declared or []
         super().__init__(tap, schema=_schema(list(feed.columns(name)), keys), name=name)
         self.primary_keys = keys
-        self.forced_replication_method = "LOG_BASED"
+
+    @property
+    def replication_method(self) -> str:
+        """What the catalog says, `FULL_TABLE` or `LOG_BASED`. Discovery forces neither, so that a user may choose."""
+        return self.forced_replication_method or "LOG_BASED"
 
     def apply_catalog(self, catalog: singerlib.Catalog) -> None:
         """Take the selection and the key from the catalog, but columns from the lake: it may have more by now."""

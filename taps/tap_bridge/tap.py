@@ -101,8 +101,15 @@ def _json(flag: str, file: IO[str] | None) -> IO[str] | None:
 
 
 def _chosen(entry: dict[str, Any]) -> dict[str, Any]:
-    """A catalog's stream whose metadata counts, as in `singer-bridge run`: the SDK looks beside the schema first."""
-    method = replication_method({"streams": [entry]}, stream_id(entry))
+    """A catalog's stream whose metadata counts, as in `singer-bridge run`: the SDK looks beside the schema first.
+
+    Raises `SettingsError` for a replication method that is neither.
+    """
+    name = stream_id(entry)
+    method = replication_method({"streams": [entry]}, name)
+    if method not in (None, "LOG_BASED", "FULL_TABLE"):
+        hint = "LOG_BASED sends what commits changed, FULL_TABLE the whole table in each run"
+        raise SettingsError("tap-bridge does not know this replication method", hint=hint, stream=name, method=method)
     return entry | {"replication_method": method, "key_properties": key_properties(entry)}
 
 

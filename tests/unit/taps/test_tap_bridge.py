@@ -363,6 +363,16 @@ def test_a_full_table_by_the_catalog(place: str, tmp_path: Path) -> None:
     assert (sent(again), activated(again)) == ([1], ["t"])
 
 
+def test_discovery_forces_no_replication_method(tmp_path: Path) -> None:
+    """So a user may choose FULL_TABLE in bridge.yaml, too; INCREMENTAL, which has no meaning here, is refused."""
+    Shop(tmp_path).load("t", {"id": INTEGER}, [{"id": 1}])
+    catalog = discovered(tmp_path)
+    assert "forced-replication-method" not in root_of(catalog)
+    root_of(catalog)["replication-method"] = "INCREMENTAL"
+    with pytest.raises(SettingsError, match="does not know this replication method"):
+        read(tmp_path, catalog=catalog)
+
+
 def test_the_key_by_the_catalog(users: Shop, tmp_path: Path) -> None:
     """`table-key-properties` of the metadata counts, of a table with a key of its own, too."""
     catalog = discovered(tmp_path)
