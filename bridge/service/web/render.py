@@ -159,7 +159,7 @@ def page(request: Request, template: str, status: int = 200, **facts: Any) -> HT
         "has_token": site.access.token is not None,
         "environment": site.pipelines.environment,
         "problem": site.pipelines.problem,
-        "path": request.url.path,
+        "path": request.scope["path"],
         "now": datetime.now(timezone.utc),
     }
     return HTMLResponse(_TEMPLATES.get_template(template).render(shared | facts), status)

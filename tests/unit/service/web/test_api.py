@@ -140,5 +140,5 @@ def test_figures_for_prometheus(page: Page) -> None:
 
 def test_figures_need_the_token(open_page: Open) -> None:
     page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
-    assert page.client.get("/metrics").status_code == 303
+    assert page.client.get("/metrics").status_code == 401
     assert page.client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
