@@ -22,8 +22,8 @@ class ServiceLog(Protocol):
     def waits(self, pipeline: str, held: BridgeError) -> None:
         """A run waits for another one, somewhere, that holds its pipeline."""
 
-    def left_out(self, pipeline: str) -> None:
-        """A run that waited is not needed any more, as another one has done its work."""
+    def left_out(self, pipeline: str, reason: str) -> None:
+        """A run that waited never starts: another one has done its work, or it was stopped."""
 
     def failed(self, pipeline: str, text: str) -> None:
         """A run could not even be started."""

@@ -134,17 +134,16 @@ class Service:
             self._wakes.get(timeout=_TICK)
 
     def _end(self) -> None:
-        passed = 0
         self._pool.close()
         self._clock.close()
-        self._log.ending(len([run for run in self.runs.live() if run.status != "waiting"]))
-        while True:
-            for number in self._signals[passed:] or ([] if passed else [signal.SIGTERM]):
+        self.runs.close((self._signals or [signal.SIGTERM])[0])
+        self._log.ending(len(self.runs.live()))
+        passed = 1
+        while not self.runs.is_empty:
+            self._wait()
+            for number in self._signals[passed:]:
                 self.runs.close(number)
                 passed += 1
-            if self.runs.is_empty:
-                break
-            self._wait()
         self._runners.close()
 
     @contextmanager

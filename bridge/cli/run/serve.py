@@ -82,8 +82,8 @@ class _Log:
     def waits(self, pipeline: str, held: BridgeError) -> None:
         self._print(f"{pipeline}: waits, {held.message}", "run_waits", pipeline=pipeline, message=held.message)
 
-    def left_out(self, pipeline: str) -> None:
-        self._print(f"{pipeline}: not run, another run has come first", "run_left_out", pipeline=pipeline)
+    def left_out(self, pipeline: str, reason: str) -> None:
+        self._print(f"{pipeline}: not run, {reason}", "run_left_out", pipeline=pipeline, reason=reason)
 
     def failed(self, pipeline: str, text: str) -> None:
         self._print(f"{pipeline}: {text}", "run_not_started", level="error", pipeline=pipeline, message=text)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -43,7 +46,7 @@ def test_a_run_that_another_one_has_done_is_left_out(status: str, queue: Queue, 
     RunFile(open_storage(str(tmp_path / "lake"), None), "shop", new_run_id()).finish(status=status)
     queue.runs.start_due(Due("shop", now() - timedelta(seconds=5), "schedule"))
     queue.until_empty()
-    assert queue.log == [("left_out", "shop")]
+    assert queue.log == [("left_out", "shop", "another run has come first")]
 
 
 def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
@@ -56,9 +59,12 @@ def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     until(lambda: queue.turn() or queue.log)
     until(lambda: queue.runs.live()[0].status == "waiting")
     assert [entry[:2] for entry in queue.log] == [("waits", "shop")]
+    assert queue.runs.not_run(live.run_id) is None
     assert queue.runs.stop(live.run_id)
     assert not queue.runs.stop(live.run_id)
     assert queue.runs.live() == []
+    assert queue.runs.not_run(live.run_id) == "stopped before it started"
+    assert queue.log[-1] == ("left_out", "shop", "stopped before it started")
     lease.close(head=0, clean=True)
 
 
@@ -125,14 +131,70 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], hint: str, queu
 
 
 def test_a_service_that_ends_takes_no_more(queue: Queue) -> None:
-    """What waits is forgotten; who asks for a run is told."""
-    queue.runs.start("shop")
+    """What waits is forgotten, which is said; who asks for a run is told."""
+    run = queue.runs.start("shop")
     queue.runs.close(15)
     assert queue.runs.is_empty
+    assert queue.log == [("left_out", "shop", "the service ends")]
+    assert queue.runs.not_run(run) == "the service ends"
     with pytest.raises(SettingsError):
         queue.runs.start("manual")
     queue.runs.start_due(Due("shop", now(), "schedule"))
     assert queue.runs.is_empty
+
+
+@pytest.fixture
+def silent(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The bucket of `manual` accepts connections and never answers; one run at a time."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr("bridge.service.run_queue._PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bucket = f"s3://dead, s3: {{endpoint_url: 'http://127.0.0.1:{server.getsockname()[1]}', region: us-east-1}}"
+        text = FILE.replace("exit 0]}, destination: {bucket: ./lake", f"exit 0]}}, destination: {{bucket: {bucket}")
+        (tmp_path / "bridge.yaml").write_text(f"service: {{max_runs: 1}}\n{text}")
+        assert queue.settings.refresh()
+        yield
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_keeps_no_slot(queue: Queue) -> None:
+    """The log says that its run waits, and others run."""
+    run = queue.runs.start("manual")
+    queue.turn()
+    queue.runs.start("shop")
+    until(lambda: queue.turn() or [entry for entry in queue.log if entry[:2] == ("finished", "shop")])
+    waits = [entry for entry in queue.log if entry[0] == "waits"]
+    assert [(entry[1], entry[2].message) for entry in waits] == [("manual", "its bucket does not answer")]
+    assert queue.runs.stop(run)
+    assert queue.runs.is_empty
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_does_not_keep_the_service(queue: Queue) -> None:
+    """The first signal ends a run whose bucket is still asked who holds the pipeline, and the log says so."""
+    queue.runs.start("manual")
+    queue.turn()
+    queue.runs.close(signal.SIGTERM)
+    assert queue.runs.is_empty
+    assert queue.log == [("left_out", "manual", "the service ends")]
+
+
+def test_a_run_that_was_stopped_gets_the_second_signal_as_its_second(queue: Queue, tmp_path: Path) -> None:
+    """Somebody stops it on the page, then the service ends: the run still commits. Its second signal ends it at once."""
+    tap = f"trap : INT TERM; touch {tmp_path}/up; until test -e {tmp_path}/go; do sleep 0.05; done"
+    (tmp_path / "bridge.yaml").write_text(FILE.replace("[sh, -c, exit 0]", f'[sh, -c, "{tap}"]'))
+    assert queue.settings.refresh()
+    run = queue.runs.start("manual")
+    until(lambda: queue.turn() or (queue.runs.live() and queue.runs.live()[0].stage))
+    (job,) = queue.runs._jobs
+    assert queue.runs.stop(run)
+    queue.runs.close(signal.SIGTERM)
+    assert job.stops == [signal.SIGINT]
+    queue.runs.close(signal.SIGTERM)
+    assert job.stops == [signal.SIGINT, signal.SIGTERM]
+    (tmp_path / "go").touch()
+    queue.until_empty()
 
 
 def test_the_next_run(queue: Queue) -> None:
