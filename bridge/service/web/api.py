@@ -62,7 +62,7 @@ def pipeline(request: Request) -> Response:
     """One pipeline: as in the list, with its tables and views."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
-    facts = _facts(site, site.watch.one(shown))
+    facts = _facts(site, site.sight(shown))
     if shown.log:
         view = shown.log.view(shown.log.latest())
         facts["tables"] = [
@@ -97,6 +97,7 @@ def runs(request: Request) -> Response:
         raise SettingsError("before is the id of a run", hint="such as 20261120T133501Z-k3f9a")
     if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST):
         raise SettingsError("limit is a number", hint=f"from 1 to {_MOST}")
+    site.sight(shown)
     return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), int(limit))])
 
 
@@ -124,6 +125,7 @@ def run(request: Request) -> Response:
     """One run as it stands: its record, each stream with its bookmark before and after; `live` if it is under way."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
+    site.sight(shown)
     record, live = site.run(shown, request.path_params["run"])
     facts: dict[str, Any] = {
         "run_id": request.path_params["run"],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError, CommitLost, LakeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, is_run_id, read_run
+from bridge.service.looks import Looks
 from bridge.service.runs import LiveRun, Runs
 from bridge.service.web.door.access import Access
 from bridge.service.web.hub import Hub
@@ -24,6 +25,8 @@ from bridge.service.web.watch import Watch
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
+_AT_ONCE = 40
+"""Pages that are made at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Site:
     access: Access
     hub: Hub
     scrape: Scrape = field(default_factory=Scrape)
+    calls: Looks = field(default_factory=lambda: Looks(_AT_ONCE, "page"))
 
     def shown(self, key: str) -> Shown:
         """The pipeline with this name. Raises 404 for one that neither the file nor its buckets have."""
@@ -70,10 +74,13 @@ def site_of(request: Request) -> Site:
 
 
 def blocking(work: Callable[[Request], Response]) -> Endpoint:
-    """An endpoint that reads a bucket: it works in a thread, so that others need not wait."""
+    """An endpoint that reads a bucket: it works in a thread, so that others need not wait, nor the service's end."""
 
     async def endpoint(request: Request) -> Response:
-        return await to_thread.run_sync(work, request)
+        try:
+            return await asyncio.wrap_future(site_of(request).calls.submit(work, request))
+        except asyncio.CancelledError:
+            raise HTTPException(503, "the service ends") from None
 
     endpoint.__name__, endpoint.__doc__ = work.__name__, work.__doc__
     return endpoint

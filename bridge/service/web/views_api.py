@@ -33,7 +33,7 @@ def row(request: Request) -> Response:
     at = _commit(asked.get("at"))
     with _LOCK:
         commits = _commits(shown.lake)
-    now = commits.now()
+    now = site.watch.first_read(shown, commits.now)
     table = now.tables.get(name)
     if at is None and (table is None or not table.view):
         raise HTTPException(404, f"there is no such view; there are: {_named(now.tables)}")

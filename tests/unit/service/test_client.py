@@ -150,6 +150,32 @@ def test_a_page_that_ends_at_once_ends_cleanly(tmp_path: Path) -> None:
     assert len(set(urls)) == 1
 
 
+def test_a_page_that_is_stuck_does_not_keep_it(tmp_path: Path) -> None:
+    """A bucket, or whatever a page waits for, may never answer: the server ends, and whoever asked is told."""
+    stuck, asked, answers = threading.Event(), threading.Event(), list[str]()
+
+    class Stuck(Waiting):
+        def start(self, pipeline: str, *options: str) -> str:
+            asked.set()
+            stuck.wait(60)
+            return "never"
+
+    def ask() -> None:
+        with pytest.raises(BridgeError) as refused:
+            ServiceClient(urls[0].rstrip("/")).start("shop")
+        answers.append(refused.value.message)
+
+    urls: list[str] = []
+    with page_served(write_settings(tmp_path, ["shop"]), None, Stuck(), Service(port=0), urls.append):
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert asked.wait(30)
+    asking.join()
+    assert answers == ["the service ends"]
+    assert not [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    stuck.set()
+
+
 def test_the_page_needs_a_free_port_and_a_token(url: str, tmp_path: Path) -> None:
     """Else it is refused before anything starts, with what to do."""
     port = int(url.rstrip("/").rpartition(":")[2])

@@ -181,8 +181,8 @@ def test_a_silent_bucket_does_not_keep_the_service(queue: Queue) -> None:
 
 
 def test_a_run_that_was_stopped_gets_the_second_signal_as_its_second(queue: Queue, tmp_path: Path) -> None:
-    """Somebody stops it on the page, then the service ends: the run still commits. Its second signal ends it at once."""
-    tap = f"trap : INT TERM; touch {tmp_path}/up; until test -e {tmp_path}/go; do sleep 0.05; done"
+    """Somebody stops it on the page, then the service ends: the run still commits. Its second signal ends it."""
+    tap = f"trap : INT TERM; until test -e {tmp_path}/go; do sleep 0.05; done"
     (tmp_path / "bridge.yaml").write_text(FILE.replace("[sh, -c, exit 0]", f'[sh, -c, "{tap}"]'))
     assert queue.settings.refresh()
     run = queue.runs.start("manual")
