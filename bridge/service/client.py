@@ -44,7 +44,10 @@ class ServiceClient:
         return str(self._ask(f"/api/pipelines/{quote(pipeline, safe='')}/runs", dumps(asked))["run_id"])
 
     def ended(self, pipeline: str, run_id: str) -> dict[str, Any]:
-        """Wait for the end of a run, with all attempts of `retry`, and return the record of the last one."""
+        """Wait for the end of a run, with all attempts of `retry`, and return the record of the last one.
+
+        Of a run that never started it is `not run` with the `reason`.
+        """
         path = f"/api/pipelines/{quote(pipeline, safe='')}/runs"
         while True:
             facts: dict[str, Any] = self._ask(f"{path}/{run_id}")

@@ -94,7 +94,8 @@ def stop(request: Request) -> Response:
     if request.method == "POST":
         if not site.runs.stop(run_id):
             raise SettingsError("it is no run of this service, or has ended", hint="look at the run again")
-        return RedirectResponse(href("pipelines", shown.key, "runs", run_id), 303)
+        run = () if site.runs.not_run(run_id) else (run_id,)  # of a run that never started there is no page
+        return RedirectResponse(href("pipelines", shown.key, "runs", *run), 303)
     return page(request, "act_stop.html", **head, run_id=run_id, record=record, run=live)
 
 

@@ -122,16 +122,17 @@ def _options(request: Request) -> list[str]:
 
 
 def run(request: Request) -> Response:
-    """One run as it stands: its record, each stream with its bookmark before and after; `live` if it is under way."""
+    """One run as it stands: its record, each stream with its bookmark before and after; `live` if it is under way.
+
+    Of one that never started, the reason.
+    """
     site = site_of(request)
-    shown = site.shown(request.path_params["key"])
+    shown, run_id = site.shown(request.path_params["key"]), request.path_params["run"]
+    if reason := site.runs.not_run(run_id):
+        return answer({"run_id": run_id, "pipeline": shown.key, "status": "not run", "reason": reason, "live": None})
     site.sight(shown)
-    record, live = site.run(shown, request.path_params["run"])
-    facts: dict[str, Any] = {
-        "run_id": request.path_params["run"],
-        "pipeline": shown.key,
-        "status": live and live.status,
-    }
+    record, live = site.run(shown, run_id)
+    facts: dict[str, Any] = {"run_id": run_id, "pipeline": shown.key, "status": live and live.status}
     if record:
         facts = record.stored | {"streams": stream_results(record, shown.with_names)}
     return answer(facts | {"live": _live(live) if live else None})

@@ -63,7 +63,9 @@ class Site:
         if is_run_id(run_id):
             record = read_run(log.storage, log.pipeline, run_id)
         if record is None and live is None:
-            raise HTTPException(404, "there is no such run; the oldest go after `retention.runs`")
+            reason = self.runs.not_run(run_id)
+            text = f"the run never started: {reason}" if reason else "the oldest go after `retention.runs`"
+            raise HTTPException(404, f"there is no such run; {text}")
         return current(log.storage, record) if record else None, live
 
 

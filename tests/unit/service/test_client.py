@@ -20,6 +20,7 @@ from bridge.service.web.server import page_served
 from bridge.settings.service import Service
 from bridge.storage.local.storage import LocalStorage
 from tests.support.busy_lake import record_run, write_settings
+from tests.support.service import until
 from tests.unit.service.web.conftest import TOKEN, Waiting
 
 
@@ -71,7 +72,7 @@ def test_its_end_is_waited_for(
         run = runs.runs[0]
         began = datetime.now(timezone.utc)
         record_run(LocalStorage(tmp_path / "lake"), "shop", began, status, rows=7, run=run.run_id)
-        runs.stop(run.run_id)
+        runs.runs = []
 
     thread = threading.Thread(target=end)
     thread.start()
@@ -81,6 +82,24 @@ def test_its_end_is_waited_for(
         thread.join()
     assert result[0] == code, result
     assert f"shop: {status}, 7 records" in result[1]
+
+
+def test_a_run_that_never_starts_is_said(url: str, runs: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody stops it while it waits: that is its end, with the reason, not a wrong request."""
+
+    def stop() -> None:
+        until(lambda: runs.runs)
+        runs.stop(runs.runs[0].run_id)
+
+    for words in ((), ("--json",)):
+        thread = threading.Thread(target=stop)
+        thread.start()
+        try:
+            code, out, err = typed(capsys, "shop", "--wait", *words)
+        finally:
+            thread.join()
+        assert (code, err) == (1, "")
+        assert json.loads(out)["status"] == "not run" if words else out == "shop: not run, stopped before it started\n"
 
 
 def test_all_attempts_are_waited_for(
@@ -172,7 +191,7 @@ def test_a_page_that_is_stuck_does_not_keep_it(tmp_path: Path) -> None:
         assert asked.wait(30)
     asking.join()
     assert answers == ["the service ends"]
-    assert not [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    until(lambda: all(each.daemon or each is threading.main_thread() for each in threading.enumerate()), 10)
     stuck.set()
 
 

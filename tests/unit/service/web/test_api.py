@@ -62,6 +62,8 @@ def test_a_run_is_started_and_stopped(page: Page) -> None:
     assert (again.status_code, again.json()["error"]["type"]) == (400, "SettingsError")
     assert page.client.post(f"/api/runs/{run}/stop", headers=OWN).status_code == 202
     assert page.client.post(f"/api/runs/{run}/stop", headers=OWN).status_code == 404
+    facts = page.client.get(answer.headers["location"]).json()
+    assert (facts["status"], facts["reason"], facts["live"]) == ("not run", "stopped before it started", None)
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"full": 1}', '{"state": "x"}', '{"streams": "a"}', '{"--adopt": true}'])
