@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,8 +38,25 @@ def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     service = Service(path, environment(), log)
     flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     settings = service.settings.service.model_copy(update=flags)
-    service.run(beside=page_served(path, environment(), service.runs, settings, log.shown))
+    with _logged(log):
+        service.run(beside=page_served(path, environment(), service.runs, settings, log.shown))
     return 0
+
+
+@contextmanager
+def _logged(log: _Log) -> Iterator[None]:
+    """Print what our modules log, while the block runs: a traceback that no page shows."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            log.logged(record.levelname.lower(), self.format(record))
+
+    logger, handler = logging.getLogger("bridge"), Handler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class _Log:
@@ -46,11 +66,12 @@ class _Log:
         self._lock = threading.Lock()
 
     def _print(self, text: str, event: str, *, level: str = "info", **facts: Any) -> None:
-        if events.is_json():
-            events.emit(level, event, **facts)
-            return
-        with self._lock:
-            echo(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}", err=True)
+        with suppress(OSError):  # nobody reads it any more, as under `| head`: the service goes on
+            if events.is_json():
+                events.emit(level, event, **facts)
+                return
+            with self._lock:
+                echo(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}", err=True)
 
     def begun(self, pipelines: int, scheduled: int) -> None:
         text = f"serving {count_of(pipelines, 'pipeline')}, {scheduled} with a schedule"
@@ -99,6 +120,10 @@ class _Log:
 
     def changed(self) -> None:
         self._print("bridge.yaml was read again", "settings_read")
+
+    def logged(self, level: str, text: str) -> None:
+        """A module has logged something, perhaps with a traceback."""
+        self._print(text, "log", level=level, message=text)
 
     def noted(self, text: str) -> None:
         self._print(text, "warning", level="warning", message=text)
