@@ -99,6 +99,8 @@ class _Log:
         level = "error" if error else "info"
         facts |= {"status": result["status"], "records": records, "seconds": result["seconds"], "error": error}
         self._print(text, "run_finished", level=level, **facts)
+        for warning in result["warnings"]:
+            self._print(f"{pipeline}: {warning}", "warning", level="warning", pipeline=pipeline, message=warning)
 
     def waits(self, pipeline: str, held: BridgeError) -> None:
         self._print(f"{pipeline}: waits, {held.message}", "run_waits", pipeline=pipeline, message=held.message)

@@ -119,6 +119,20 @@ def test_a_receiver_that_hangs_keeps_no_slot(queue: Queue, tmp_path: Path) -> No
         queue.until_empty()
 
 
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_receiver_that_fails_is_said(queue: Queue, tmp_path: Path) -> None:
+    """The log of the service gets it with the run's end."""
+    with receiver(500) as broken:
+        notify = f'notify: [{{url: "json://127.0.0.1:{broken.port}/"}}], source'
+        text = FILE.replace("manual: {source", f"manual: {{{notify}").replace("exit 0", "exit 1")
+        (tmp_path / "bridge.yaml").write_text(text)
+        assert queue.settings.refresh()
+        queue.runs.start("manual")
+        queue.until_empty()
+    (finished,) = [entry for entry in queue.log if entry[0] == "finished"]
+    assert "the run itself is not affected" in finished[3]["warnings"][-1]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"), [(("shpo",), "shop"), (("shop", "--ful"), "--full"), (("shop", "--append"), "plain run")]
 )
