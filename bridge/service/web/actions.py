@@ -26,7 +26,7 @@ from bridge.maintain.rollback_warnings import rollback_warnings
 from bridge.service.web.pages import SAMPLE_BYTES, criteria
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import href, page
-from bridge.service.web.site import Site, form, forms, site_of
+from bridge.service.web.site import Site, form, forms, number, site_of
 from bridge.singer.state_edits import differences, plain, same
 from bridge.state.store import StateStore, Stored
 
@@ -140,10 +140,11 @@ def rollback(request: Request) -> Response:
     log = shown.lake
     posted = request.method == "POST"
     text = form(request, "to") if posted else request.query_params.get("to", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    to = number(text)
+    if to is None:
         raise SettingsError("which commit?", hint="choose one among the commits of the pipeline")
     StateStore.at(log.storage, log.pipeline).refuse_if_held()
-    planned = plan(log, log.view(log.latest()), int(text))
+    planned = plan(log, log.view(log.latest()), to)
     digest = _digest(replace(planned, head=0))
     if posted and form(request, "digest") == digest:
         if not planned.nothing_to_do:

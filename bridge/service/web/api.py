@@ -17,7 +17,7 @@ from bridge.query.runs import latest_runs, stream_results
 from bridge.query.views import list_views
 from bridge.service.runs import LiveRun
 from bridge.service.web.sight import Sight
-from bridge.service.web.site import Site, site_of
+from bridge.service.web.site import Site, number, site_of
 
 _MOST = 1000
 _PATIENCE = 10.0
@@ -95,10 +95,11 @@ def runs(request: Request) -> Response:
     before, limit = request.query_params.get("before"), request.query_params.get("limit", "20")
     if before and not is_run_id(before):
         raise SettingsError("before is the id of a run", hint="such as 20261120T133501Z-k3f9a")
-    if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST):
+    most = number(limit) or 0
+    if not 0 < most <= _MOST:
         raise SettingsError("limit is a number", hint=f"from 1 to {_MOST}")
     site.sight(shown)
-    return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), int(limit))])
+    return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), most)])
 
 
 def _options(request: Request) -> list[str]:

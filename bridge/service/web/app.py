@@ -57,7 +57,7 @@ def _routes() -> list[Route | Mount]:
         pipeline: pages.pipeline,
         f"{pipeline}/runs": pages.runs,
         f"{pipeline}/commits": pages.commits,
-        f"{pipeline}/commits/{{n:int}}": pages.commit,
+        f"{pipeline}/commits/{{n}}": pages.commit,
         f"{pipeline}/bookmarks": pages.bookmarks,
         f"{pipeline}/rejects": pages.rejects,
         f"{pipeline}/settings": pages.settings,

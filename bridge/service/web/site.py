@@ -88,6 +88,11 @@ def blocking(work: Callable[[Request], Response]) -> Endpoint:
     return endpoint
 
 
+def number(text: str) -> int | None:
+    """The number that a request has; None if it is none, or has more digits than any commit."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
 def form(request: Request, name: str) -> str:
     """What a form says of a field; empty if it does not have it."""
     return next(iter(request.scope["state"]["form"].get(name, [])), "")
