@@ -28,8 +28,8 @@ class ServiceLog(Protocol):
     def failed(self, pipeline: str, text: str) -> None:
         """A run could not even be started."""
 
-    def refused(self, error: SettingsError) -> None:
-        """Settings are wrong; those from before stay."""
+    def refused(self, error: SettingsError, stays: bool) -> None:
+        """Settings are wrong. Those from before stay, or without them the pipeline is left out."""
 
     def unreadable(self, pipeline: str, error: BridgeError) -> None:
         """A pipeline's bucket cannot be read, so its schedule has to wait."""

@@ -43,6 +43,7 @@ class Service:
         self.settings = CurrentSettings(path, environment, log.refused)
         self.home = home_folder(self.settings.path)
         self._log = log
+        self._name = f"{self.settings.path}{f', environment {environment}' if environment else ''}"
         self._timetable, self._clock = Timetable(), Clock(log)
         self._runners = Runners(self.home / "warm", log.noted)
         self._wakes = SimpleQueue[None]()
@@ -60,7 +61,7 @@ class Service:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
 
         Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
-        service works for this file.
+        service works in its folder.
         """
         with self._alone(), self._signalled(), beside:
             try:
@@ -177,9 +178,9 @@ class Service:
             except BlockingIOError:
                 lock.seek(0)
                 hint = f"stop it first: its process is {lock.read().strip() or 'unknown'}"
-                raise SettingsError("another service works for this bridge.yaml", hint=hint) from None
+                raise SettingsError("another service works in this folder", hint=hint, folder=self.home) from None
             lock.truncate(0)
-            lock.write(str(os.getpid()))
+            lock.write(f"{os.getpid()}, for {self._name}")
             lock.flush()
             yield
 

@@ -34,7 +34,8 @@ def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     from bridge.service.service import Service
     from bridge.service.web.server import page_served
 
-    path, log = settings_file(file), _Log()
+    path = settings_file(file)
+    log = _Log(path.name)
     service = Service(path, environment(), log)
     flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     settings = service.settings.service.model_copy(update=flags)
@@ -62,8 +63,8 @@ def _logged(log: _Log) -> Iterator[None]:
 class _Log:
     """Prints on stderr: a line with the time for people, or one JSON object."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, file: str) -> None:
+        self._file, self._lock = file, threading.Lock()
 
     def _print(self, text: str, event: str, *, level: str = "info", **facts: Any) -> None:
         with suppress(OSError):  # nobody reads it any more, as under `| head`: the service goes on
@@ -111,9 +112,11 @@ class _Log:
     def failed(self, pipeline: str, text: str) -> None:
         self._print(f"{pipeline}: {text}", "run_not_started", level="error", pipeline=pipeline, message=text)
 
-    def refused(self, error: SettingsError) -> None:
-        text = f"settings refused, those from before stay: {error.message}; {error.hint}"
-        self._print(text, "settings_refused", level="error", message=error.message, hint=error.hint)
+    def refused(self, error: SettingsError, stays: bool) -> None:
+        outcome = "those from before stay" if stays else "the pipeline is left out"
+        text = f"settings refused, {outcome}: {error.message}; {error.hint}"
+        facts = {"message": error.message, "hint": error.hint, "is_left_out": not stays}
+        self._print(text, "settings_refused", level="error", **facts)
 
     def unreadable(self, pipeline: str, error: BridgeError) -> None:
         text = f"{pipeline}: its schedule waits, its bucket cannot be read: {error.message}; {error.hint}"
@@ -121,7 +124,7 @@ class _Log:
         self._print(text, "bucket_unreadable", level="error", **facts)
 
     def changed(self) -> None:
-        self._print("bridge.yaml was read again", "settings_read")
+        self._print(f"{self._file} was read again", "settings_read")
 
     def logged(self, level: str, text: str) -> None:
         """A module has logged something, perhaps with a traceback."""

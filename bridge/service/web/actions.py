@@ -52,10 +52,11 @@ def _planned(request: Request, template: str, digest: str, facts: dict[str, Any]
     return page(request, template, 409 if stale else 200, **facts, digest=digest, notice=_CHANGED if stale else "")
 
 
-def _required_in_file(shown: Shown) -> None:
+def _required_in_file(site: Site, shown: Shown) -> None:
     if not shown.in_file:
-        hint = "its settings are elsewhere: do it from there, or add it to bridge.yaml"
-        raise SettingsError("this pipeline is not in bridge.yaml", hint=hint, pipeline=shown.key)
+        file = site.pipelines.file.name
+        hint = f"its settings are elsewhere: do it from there, or add it to {file}"
+        raise SettingsError(f"this pipeline is not in {file}", hint=hint, pipeline=shown.key)
 
 
 def run(request: Request) -> Response:
@@ -64,7 +65,7 @@ def run(request: Request) -> Response:
     Whoever only looks starts no process: the plan is of the stored catalog. A form with `plan` asks the tap, too.
     """
     site, shown, head = _asked(request)
-    _required_in_file(shown)
+    _required_in_file(site, shown)
     asks_tap = bool(form(request, "plan"))
     if request.method == "POST" and not asks_tap:
         words = [f"--{flag.replace('_', '-')}" for flag in _FLAGS if form(request, flag)]
@@ -158,7 +159,7 @@ def rollback(request: Request) -> Response:
 def replay(request: Request) -> Response:
     """Read rejects again and load those that fit now, as `rejects replay` does."""
     site, shown, head = _asked(request)
-    _required_in_file(shown)
+    _required_in_file(site, shown)
     posted = request.method == "POST"
     chosen = Criteria(*(form(request, name) or None for name in ("stream", "run", "reason"))) if posted else None
     asked = chosen or criteria(request)

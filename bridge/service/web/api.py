@@ -87,7 +87,8 @@ def runs(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     if request.method == "POST":
         if not shown.in_file:
-            raise SettingsError("this pipeline is not in bridge.yaml", hint="add it there to run it from here")
+            file = site.pipelines.file.name
+            raise SettingsError(f"this pipeline is not in {file}", hint="add it there to run it from here")
         run_id = site.runs.start(shown.key, *_options(request))
         return answer(
             {"pipeline": shown.key, "run_id": run_id}, 202, location=f"/api/pipelines/{shown.key}/runs/{run_id}"

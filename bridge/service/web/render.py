@@ -157,6 +157,7 @@ def page(request: Request, template: str, status: int = 200, **facts: Any) -> HT
         "csrf": request.scope["state"]["csrf"],
         "is_in": request.scope["state"]["session"].is_in,
         "has_token": site.access.token is not None,
+        "settings_file": site.pipelines.file.name,
         "environment": site.pipelines.environment,
         "problem": site.pipelines.problem,
         "path": request.scope["path"],

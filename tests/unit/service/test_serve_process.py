@@ -75,6 +75,24 @@ def test_what_no_page_shows_is_in_the_log(serve: Serve, tmp_path: Path, words: t
     assert "shop: what its bucket holds cannot be shown" in text
 
 
+def test_the_log_names_the_file(serve: Serve, tmp_path: Path) -> None:
+    """A wrong pipeline is left out at the start; a second service is told for which file the first one works."""
+    (tmp_path / "other.yaml").write_text(f"{FILE}  wrong: {{}}\n")
+    process = serve("--file", "other.yaml")
+    assert process.stderr
+    assert "settings refused, the pipeline is left out: other.yaml:5: missing key" in process.stderr.readline()
+    url_of(process)
+    second = serve()
+    _, text = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "another service works in this folder" in text
+    assert f"its process is {process.pid}, for {tmp_path}/other.yaml" in text
+    (tmp_path / "other.yaml").write_text(FILE)
+    assert any("other.yaml was read again" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
 def test_it_outlives_the_reader_of_its_log(serve: Serve) -> None:
     """`serve 2>&1 | head`: it goes on without anybody who reads, and its runs end as always."""
     process = serve()
