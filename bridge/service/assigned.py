@@ -72,7 +72,8 @@ def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -
     last = None
     while True:
         streams = list(run.result.streams.values())
-        news = Report(run_id=run.result.run_id, stage=run.stage, records=sum(one.records for one in streams))
+        records = sum(one.records for one in streams)
+        news = Report(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
         if news != last:
             report(news)
             last = news

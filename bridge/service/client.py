@@ -59,8 +59,8 @@ class ServiceClient:
                 return facts
 
     def _next_attempt(self, path: str, record: dict[str, Any]) -> str | None:
-        """The attempt after one that failed: the first run after it, if that is an attempt at the same."""
-        if record["status"] != "failed":
+        """The attempt after one that failed, or died: the first run after it, if that is an attempt at the same."""
+        if record["status"] not in ("failed", "died"):
             return None
         runs = [run for run in self._ask(path) if run["status"] != "held"]
         runs.sort(key=lambda run: (run["started"], _attempt(run)))

@@ -66,6 +66,8 @@ class _Job:
     records: int = 0
     attempts: list[str] = field(default_factory=list)
     """The ids of all of its attempts."""
+    attempt: int = 1
+    """The number of the last one."""
     result: dict[str, Any] | None = None
     is_loaded: bool = False
     """It only waits for receivers: others may run."""
@@ -229,8 +231,9 @@ class RunQueue:
         try:
             code = self._run(job)
         except Exception as error:  # noqa: BLE001 - one run that cannot be started must not end the service
-            job.not_run = f"the run could not be started: {type(error).__name__}: {error}"
-            self._log.failed(job.pipeline, job.not_run)
+            reason = f"the run could not be started: {type(error).__name__}: {error}"
+            job.not_run = "" if job.attempts else reason
+            self._log.failed(job.pipeline, reason)
         finally:
             with self._lock:
                 if code == PipelineHeld.exit_code and not job.stops:
@@ -244,6 +247,17 @@ class RunQueue:
         job.looks_since, job.is_silent = None, False
         job.not_before = time.monotonic() + job.pause
         job.pause = min(2 * job.pause, _LONGEST_PAUSE)
+
+    def _is_tried_again(self, job: _Job, pipeline: Pipeline, code: int) -> bool:
+        """Whether `retry` has another attempt for a run whose process was killed; if so, prepare it."""
+        attempt = job.attempt + 1
+        if code >= 0 or job.is_loaded or job.stops or attempt > pipeline.retry.attempts:
+            return False
+        job.request, job.run_id, job.attempt = replace(job.request, attempt=attempt), new_run_id(), attempt
+        job.pause = pipeline.retry.pause_before(attempt).total_seconds()
+        text = f"attempt {attempt} of {pipeline.retry.attempts} starts in {job.pause:.0f} s"
+        self._log.noted(f"{job.pipeline}: {text}")
+        return True
 
     def _run(self, job: _Job) -> int:
         """Run it, or find that it has to wait; return the exit code."""
@@ -262,12 +276,14 @@ class RunQueue:
         if runner.spark and not job.reported and job.result is None and not job.stops:
             code = self._run_in(self._runners.new(), job, assignment)
         self._log.finished(job.pipeline, job.run_id, job.result, code)
-        return code
+        # It waits for its next attempt as one that is held does for its turn.
+        return PipelineHeld.exit_code if self._is_tried_again(job, pipeline, code) else code
 
     def _look(self, job: _Job, pipeline: Pipeline) -> int | None:
         """Ask its bucket whether it may start, and is still needed; the exit code if it does not start now."""
         holder = _holder(pipeline)
-        is_served = not holder and job.due is not None and _is_served(pipeline, job.due)
+        due = job.due if job.attempt == 1 else None  # an earlier attempt of its own is no other run
+        is_served = not holder and due is not None and _is_served(pipeline, due)
         with self._lock:
             if job.stops:  # it is forgotten already
                 return 0
@@ -296,6 +312,8 @@ class RunQueue:
                 job.run_id = report.run_id
                 if report.run_id not in job.attempts:
                     job.attempts.append(report.run_id)
+                    job.result = None  # it was that of the attempt before
+                job.attempt = max(job.attempt, report.attempt)
             job.result = json.decode(report.result) if report.result else job.result
             job.is_loaded = job.is_loaded or report.loaded
             if report.stage:

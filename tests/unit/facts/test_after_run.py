@@ -90,6 +90,18 @@ def test_attempts_of_one_run_are_one_run(tmp_path: Path) -> None:
         assert server.kinds == ["failed"]
 
 
+def test_an_attempt_that_died_is_one_of_its_run(tmp_path: Path) -> None:
+    """Nobody was told of it before the next attempt succeeded: the run never failed."""
+    runs = Runs(tmp_path)
+    with receiver() as server:
+        pipeline = settings(tmp_path, server.port)
+        runs.ended("success")
+        runs.ended("failed", attempt=1)
+        RunFile(runs.storage, "shop", runs.id(), opened=True, commit=None, attempt=2)
+        assert after_run(runs.storage, pipeline, runs.ended("success", attempt=3)) == []
+        assert server.kinds == []
+
+
 def test_what_looks_wrong_is_told_once(tmp_path: Path) -> None:
     """Rejects, few rows, no rows: at the first run that has them, also across a failure; again after a good run."""
     runs = Runs(tmp_path)

@@ -132,6 +132,14 @@ def test_all_attempts_are_waited_for(
     assert (code, out) == (0, f"shop: success, 7 records, run {second}\n")
 
 
+def test_an_attempt_that_died_is_not_the_outcome(url: str, tmp_path: Path) -> None:
+    """The service tries a run again whose process was killed."""
+    lake, began = LocalStorage(tmp_path / "lake"), datetime.now(timezone.utc)
+    run = record_run(lake, "shop", began, "running")
+    second = record_run(lake, "shop", began + timedelta(seconds=1), "success", rows=7, attempt=2)
+    assert ServiceClient(url.rstrip("/"), TOKEN).ended("shop", run)["run_id"] == second
+
+
 def test_a_run_after_it_is_no_attempt_at_it(
     url: str, runs: Waiting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

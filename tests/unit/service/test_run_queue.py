@@ -12,6 +12,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.lake.lease import take
+from bridge.lake.run_status import failures
 from bridge.lake.runs import RunFile, new_run_id, read_runs
 from bridge.service.timetable import Due
 from bridge.storage import open_storage
@@ -98,6 +99,29 @@ def test_a_run_keeps_its_id(queue: Queue, tmp_path: Path) -> None:
     records = read_runs(open_storage(str(tmp_path / "lake"), None), "shop")
     assert {record.run_id for record in records} == {first, second}
     assert [entry[:3] for entry in queue.log] == [("started", "shop", first), ("finished", "shop", second)]
+
+
+def test_a_run_whose_process_is_killed_is_tried_again(queue: Queue, tmp_path: Path) -> None:
+    """As after a failure: `retry` counts it as an attempt. The last one is not tried again."""
+    tap = f"test $0 = --help || until test -e {tmp_path}/go; do sleep 0.05; done; exit 1"
+    (tmp_path / "bridge.yaml").write_text(FILE.replace("[sh, -c, exit 1]", f"[sh, -c, '{tap}']"))
+    assert queue.settings.refresh()
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    lake = open_storage(str(tmp_path / "lake"), None)
+    for attempt in (1, 2):
+        until(lambda attempt=attempt: queue.turn() or len(queue.runs.live()[0].attempts) == attempt)
+        until(lambda attempt=attempt: len([*read_runs(lake, "shop")]) == attempt)
+        (job,) = queue.runs._jobs
+        job.runner.signal(signal.SIGKILL)
+    queue.until_empty()
+    records = [*read_runs(lake, "shop")]
+    assert [(record.attempt, record.status) for record in records] == [(2, "running"), (1, "running")]
+    kinds = ["started", "finished", "noted", "started", "finished"]
+    assert [entry[0] for entry in queue.log] == kinds
+    assert queue.log[2] == ("noted", "shop: attempt 2 of 2 starts in 1 s")
+    failed = failures(lake, "shop")
+    assert failed
+    assert failed.count == 1
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
