@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds until a held pipeline is looked at again; the pause doubles each time."""
 _PATIENCE = 5.0
 """Seconds that a bucket has to say who holds a pipeline. After that its run keeps no other one waiting."""
-_KEPT = 1000
+_REASONS = 1000
 """Of so many runs that never started the reason is known."""
 
 
@@ -155,7 +155,7 @@ class RunQueue:
         self._jobs.remove(job)
         if job.not_run:
             self._not_run[job.run_id] = job.not_run
-            for oldest in list(self._not_run)[:-_KEPT]:
+            for oldest in list(self._not_run)[:-_REASONS]:
                 del self._not_run[oldest]
 
     def _pass_signals(self, job: _Job) -> None:
