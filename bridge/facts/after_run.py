@@ -13,6 +13,7 @@ from bridge.facts.lineage import Lineage
 from bridge.facts.metrics import write_textfile
 from bridge.facts.notifications import notifications
 from bridge.facts.receivers import DEADLINE, tell_all
+from bridge.lake.runs import add_warnings
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 
@@ -22,7 +23,8 @@ def after_run(
 ) -> list[str]:
     """Tell the receivers of a run that has ended; returns warnings, and never raises. `lineage`: it has begun there.
 
-    Everything is committed, and the lease is given back: whatever a receiver does, the run's outcome stays.
+    Its record has the warnings, too. Everything is committed, and the lease is given back: whatever a receiver does,
+    the run's outcome stays.
     """
     if not (pipeline.notify or pipeline.openlineage or pipeline.metrics.textfile):
         return []
@@ -36,7 +38,11 @@ def after_run(
             calls["openlineage"] = partial((lineage or Lineage(pipeline.openlineage)).end, storage, record)
         if folder := pipeline.metrics.textfile:
             calls["metrics.textfile"] = partial(write_textfile, folder, storage, pipeline.name, pipeline.stale_after)
-        return tell_all(calls, deadline)
+        warnings = tell_all(calls, deadline)
+        if warnings:
+            with suppress(BridgeError):
+                add_warnings(storage, record, warnings)
+        return warnings
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
         return [f"nobody was told of this run: {type(error).__name__}"]
 

@@ -65,9 +65,10 @@ def _earlier(storage: Storage, record: RunRecord) -> Iterator[RunRecord]:
     for run in read_attempts(storage, record.pipeline, _RUNS_BACK):
         if run.run_id >= record.run_id or run.status == "interrupted":
             continue
-        if attempts and run.status == "failed" and run.attempt == attempts:
+        is_told = run.status != "running" or storage.size(_marker(run.pipeline, run.run_id, "failed")) is not None
+        if attempts and run.attempt == attempts and (run.status == "failed" or not is_told):
             attempts -= 1
-        elif run.status != "running" or storage.size(_marker(run.pipeline, run.run_id, "failed")) is not None:
+        elif is_told:
             yield run
 
 

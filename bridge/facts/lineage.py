@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import uuid
+from base64 import b64encode
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 import orjson
@@ -143,7 +145,12 @@ class Lineage:
         return True
 
     def _post(self, event: dict[str, Any]) -> None:
-        request = Request(self._settings.url, orjson.dumps(event), {"Content-Type": "application/json"})  # noqa: S310 - checked: http
+        parts = urlsplit(self._settings.url)
+        user, _, host = parts.netloc.rpartition("@")
+        url = urlunsplit(parts._replace(netloc=host))
+        request = Request(url, orjson.dumps(event), {"Content-Type": "application/json"})  # noqa: S310 - checked: http
+        if user:  # no other host gets it: a redirection leaves it out
+            request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote_to_bytes(user)).decode()}")
         try:
             with urlopen(request, timeout=_TIMEOUT):  # noqa: S310
                 pass

@@ -117,7 +117,7 @@ def failures(storage: Storage, pipeline: str) -> Failures | None:
         if record.status == "success":
             success = record
             break
-        if record.status == "failed" and record.attempt == earlier:
+        if record.status in ("failed", "running") and record.attempt == earlier:  # running: that attempt died
             runs[-1] = runs[-1][0], record
         else:
             runs.append((record, record))

@@ -156,6 +156,12 @@ class RunFile:
         self.update(**facts, ended=_now())
 
 
+def add_warnings(storage: Storage, record: RunRecord, warnings: list[str]) -> None:
+    """Add what came after a run's end to its record. Only the process of the run may call it, once."""
+    facts = record.stored | {"warnings": [*record.warnings, *warnings]}
+    storage.write(pipeline_key(record.pipeline, "runs", f"{record.run_id}.json"), dumps(facts, indent=2))
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 

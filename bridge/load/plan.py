@@ -31,7 +31,8 @@ class Request:
 
     `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
     is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
-    know it before the run starts; a retry gets another one.
+    know it before the run starts; a retry gets another one. `attempt` is above 1 if the process of an earlier
+    attempt was killed.
     """
 
     full: bool = False
@@ -47,6 +48,7 @@ class Request:
     wait: timedelta | None = None
     batch: str | None = None
     run_id: str | None = None
+    attempt: int = 1
 
     def to_record(self) -> dict[str, Any]:
         """What the run record says of it."""

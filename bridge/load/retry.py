@@ -50,20 +50,19 @@ class Attempts:
 
     def run(self, pipeline: Pipeline, request: Request, home: Path) -> Result:
         """The last attempt's result; a signal while we wait makes it an interrupted one."""
-        pause = pipeline.retry.backoff
-        for attempt in range(1, pipeline.retry.attempts + 1):
+        for attempt in range(request.attempt, max(pipeline.retry.attempts, request.attempt) + 1):
             run = Run(pipeline, request, home, stop=self._stop, attempt=attempt)
             result = self._execute(run)
-            if attempt == pipeline.retry.attempts or not may_pass(result.error):
+            if attempt >= pipeline.retry.attempts or not may_pass(result.error):
                 break
             request = replace(request, run_id=None)
             if run.took_state:
                 request = replace(request, state=None)  # a second time it would undo later commits
+            pause = pipeline.retry.pause_before(attempt + 1)
             self._waiting(pipeline, result, pause)
             try:
                 self._stop.sleep(pause)
             except Interrupted as error:
                 result.status, result.error = "interrupted", error
                 break
-            pause *= 2
         return result

@@ -45,6 +45,7 @@ class Assignment:
                 execute=lambda run: _execute(run, report),
                 loaded=lambda: report(Report(loaded=True)),
             )
+        report(_ended(result))  # once more: it has the warnings of receivers now
         return result.error.exit_code if result.error else 0
 
 
@@ -57,9 +58,13 @@ def _execute(run: Run, report: Callable[[Report], None]) -> Result:
     finally:
         ended.set()
         watcher.join()
-    facts = {key: value for key, value in result.to_json().items() if key not in _LARGE}
-    report(Report(run_id=result.run_id, result=dumps(facts).decode()))
+    report(_ended(result))
     return result
+
+
+def _ended(result: Result) -> Report:
+    facts = {key: value for key, value in result.to_json().items() if key not in _LARGE}
+    return Report(run_id=result.run_id, result=dumps(facts).decode())
 
 
 def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -> None:
@@ -67,7 +72,8 @@ def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -
     last = None
     while True:
         streams = list(run.result.streams.values())
-        news = Report(run_id=run.result.run_id, stage=run.stage, records=sum(one.records for one in streams))
+        records = sum(one.records for one in streams)
+        news = Report(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
         if news != last:
             report(news)
             last = news

@@ -52,6 +52,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
     """Why there is no session ahead; its run starts Spark itself."""
     run_id: str = ""
     """The attempt that is under way."""
+    attempt: int = 1
+    """Its number."""
     stage: str = ""
     records: int = 0
     result: str = ""

@@ -44,7 +44,10 @@ class ServiceClient:
         return str(self._ask(f"/api/pipelines/{quote(pipeline, safe='')}/runs", dumps(asked))["run_id"])
 
     def ended(self, pipeline: str, run_id: str) -> dict[str, Any]:
-        """Wait for the end of a run, with all attempts of `retry`, and return the record of the last one."""
+        """Wait for the end of a run, with all attempts of `retry`, and return the record of the last one.
+
+        Of a run that never started it is `not run` with the `reason`.
+        """
         path = f"/api/pipelines/{quote(pipeline, safe='')}/runs"
         while True:
             facts: dict[str, Any] = self._ask(f"{path}/{run_id}")
@@ -56,8 +59,8 @@ class ServiceClient:
                 return facts
 
     def _next_attempt(self, path: str, record: dict[str, Any]) -> str | None:
-        """The attempt after one that failed: the first run after it, if that is an attempt at the same."""
-        if record["status"] != "failed":
+        """The attempt after one that failed, or died: the first run after it, if that is an attempt at the same."""
+        if record["status"] not in ("failed", "died"):
             return None
         runs = [run for run in self._ask(path) if run["status"] != "held"]
         runs.sort(key=lambda run: (run["started"], _attempt(run)))

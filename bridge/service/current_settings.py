@@ -14,10 +14,11 @@ from bridge.settings.service import Service
 class CurrentSettings:
     """Reads the file again when it has changed. What is wrong is reported once, and what was right before stays.
 
-    A pipeline that is wrong keeps its own old settings; the others are taken as they are now. `report` gets an error.
+    A wrong pipeline keeps its own old settings; the others are taken as they are now. `report` gets an error, and
+    whether older settings stay: without them the pipeline is left out.
     """
 
-    def __init__(self, path: Path, environment: str | None, report: Callable[[SettingsError], None]) -> None:
+    def __init__(self, path: Path, environment: str | None, report: Callable[[SettingsError, bool], None]) -> None:
         """Raises `SettingsError` if the file as such, or its section `service`, is wrong."""
         self._file, self._report = SettingsFile(path, environment), report
         self.path, self._environment = self._file.path, environment
@@ -35,7 +36,7 @@ class CurrentSettings:
         try:
             self._take(self._file.read())
         except SettingsError as error:
-            self._report_once([error])
+            self._report_once([(error, True)])
             return False
         return True
 
@@ -61,14 +62,14 @@ class CurrentSettings:
             try:
                 pipelines[name] = settings.pipeline(name)
             except SettingsError as error:
-                problems.append(error)
+                problems.append((error, name in self.pipelines))
                 if name in self.pipelines:
                     pipelines[name] = self.pipelines[name]
         self.service, self.pipelines = service, pipelines
         self._report_once(problems)
 
-    def _report_once(self, errors: list[SettingsError]) -> None:
-        for error in errors:
+    def _report_once(self, errors: list[tuple[SettingsError, bool]]) -> None:
+        for error, stays in errors:
             if error.message not in self._reported:
-                self._report(error)
-        self._reported = {error.message for error in errors}
+                self._report(error, stays)
+        self._reported = {error.message for error, _ in errors}

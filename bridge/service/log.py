@@ -22,14 +22,14 @@ class ServiceLog(Protocol):
     def waits(self, pipeline: str, held: BridgeError) -> None:
         """A run waits for another one, somewhere, that holds its pipeline."""
 
-    def left_out(self, pipeline: str) -> None:
-        """A run that waited is not needed any more, as another one has done its work."""
+    def left_out(self, pipeline: str, reason: str) -> None:
+        """A run that waited never starts: another one has done its work, or it was stopped."""
 
     def failed(self, pipeline: str, text: str) -> None:
         """A run could not even be started."""
 
-    def refused(self, error: SettingsError) -> None:
-        """Settings are wrong; those from before stay."""
+    def refused(self, error: SettingsError, stays: bool) -> None:
+        """Settings are wrong. Those from before stay, or without them the pipeline is left out."""
 
     def unreadable(self, pipeline: str, error: BridgeError) -> None:
         """A pipeline's bucket cannot be read, so its schedule has to wait."""

@@ -25,6 +25,8 @@ class Looks:
         future = Future[T]()
 
         def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(call(*args))
             except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it

@@ -54,6 +54,10 @@ class Runs(Protocol):
         """The runs that have not ended, the oldest first."""
         ...
 
+    def not_run(self, run_id: str) -> str | None:
+        """Why a run never started. None: it did, or that is long ago, or it is no run of this service."""
+        ...
+
     def next_run(self, pipeline: str) -> datetime | None:
         """When the schedule starts the pipeline next, with its time zone. None: it has none, or only `@reboot`."""
         ...

@@ -43,6 +43,7 @@ class Service:
         self.settings = CurrentSettings(path, environment, log.refused)
         self.home = home_folder(self.settings.path)
         self._log = log
+        self._name = f"{self.settings.path}{f', environment {environment}' if environment else ''}"
         self._timetable, self._clock = Timetable(), Clock(log)
         self._runners = Runners(self.home / "warm", log.noted)
         self._wakes = SimpleQueue[None]()
@@ -60,7 +61,7 @@ class Service:
         """Work until SIGINT, SIGTERM or SIGHUP, which is passed on to the runs; return when they have ended.
 
         Each further signal is passed on, too: a run ends at once at its second one. Raises `SettingsError` if another
-        service works for this file.
+        service works in its folder.
         """
         with self._alone(), self._signalled(), beside:
             try:
@@ -134,17 +135,16 @@ class Service:
             self._wakes.get(timeout=_TICK)
 
     def _end(self) -> None:
-        passed = 0
         self._pool.close()
         self._clock.close()
-        self._log.ending(len([run for run in self.runs.live() if run.status != "waiting"]))
-        while True:
-            for number in self._signals[passed:] or ([] if passed else [signal.SIGTERM]):
+        self.runs.close((self._signals or [signal.SIGTERM])[0])
+        self._log.ending(len(self.runs.live()))
+        passed = 1
+        while not self.runs.is_empty:
+            self._wait()
+            for number in self._signals[passed:]:
                 self.runs.close(number)
                 passed += 1
-            if self.runs.is_empty:
-                break
-            self._wait()
         self._runners.close()
 
     @contextmanager
@@ -178,9 +178,9 @@ class Service:
             except BlockingIOError:
                 lock.seek(0)
                 hint = f"stop it first: its process is {lock.read().strip() or 'unknown'}"
-                raise SettingsError("another service works for this bridge.yaml", hint=hint) from None
+                raise SettingsError("another service works in this folder", hint=hint, folder=self.home) from None
             lock.truncate(0)
-            lock.write(str(os.getpid()))
+            lock.write(f"{os.getpid()}, for {self._name}")
             lock.flush()
             yield
 

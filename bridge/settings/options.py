@@ -196,6 +196,10 @@ class Retry(Section):
     backoff: Duration = timedelta(seconds=30)
     """The wait before the second attempt; it doubles before each later one."""
 
+    def pause_before(self, attempt: int) -> timedelta:
+        """How long to wait before an attempt, from the second one on."""
+        return self.backoff * (1 << (attempt - 2))
+
 
 class Retention(Section):
     """How long things are kept that no table needs any more."""

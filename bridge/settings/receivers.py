@@ -42,7 +42,7 @@ class OpenLineage(Section):
     """Where each run is reported as OpenLineage events."""
 
     url: Annotated[str, BeforeValidator(_http_url)] = Field(repr=False)
-    """The whole address that takes the events: `http://localhost:5000/api/v1/lineage`."""
+    """The whole address that takes the events: `http://localhost:5000/api/v1/lineage`, `https://user:password@host/path`."""
     namespace: str = "singer-bridge"
     """The namespace of the jobs. A job is called as its pipeline."""
 

@@ -63,7 +63,7 @@ class Small:
         )
         (folder / "config.json").write_text(json.dumps(config))
         self.runners = Runners(folder / ".singer-bridge" / "warm", sys.exit)
-        self.settings = CurrentSettings(self.file, None, sys.exit)
+        self.settings = CurrentSettings(self.file, None, lambda error, _: sys.exit(str(error)))
         home = folder / ".singer-bridge"
         self.queue = RunQueue(self.settings, Timetable(), self.runners, home, _Quiet(), lambda: None)
 

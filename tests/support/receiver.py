@@ -16,6 +16,7 @@ class Receiver:
     def __init__(self, status: int | None = 200) -> None:
         self.status = status
         self.bodies: list[dict[str, Any]] = []
+        self.authorizations: list[str | None] = []
         self.port = 0
         self.ended = threading.Event()
 
@@ -33,6 +34,7 @@ def receiver(status: int | None = 200) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.authorizations.append(self.headers["Authorization"])
             state.bodies.append(body)
             if state.status is None:
                 state.ended.wait(60)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,26 +34,45 @@ def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     from bridge.service.service import Service
     from bridge.service.web.server import page_served
 
-    path, log = settings_file(file), _Log()
+    path = settings_file(file)
+    log = _Log(path.name)
     service = Service(path, environment(), log)
     flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     settings = service.settings.service.model_copy(update=flags)
-    service.run(beside=page_served(path, environment(), service.runs, settings, log.shown))
+    with _logged(log):
+        service.run(beside=page_served(path, environment(), service.runs, settings, log.shown))
     return 0
+
+
+@contextmanager
+def _logged(log: _Log) -> Iterator[None]:
+    """Print what our modules log, while the block runs: a traceback that no page shows."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            log.logged(record.levelname.lower(), self.format(record))
+
+    logger, handler = logging.getLogger("bridge"), Handler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class _Log:
     """Prints on stderr: a line with the time for people, or one JSON object."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, file: str) -> None:
+        self._file, self._lock = file, threading.Lock()
 
     def _print(self, text: str, event: str, *, level: str = "info", **facts: Any) -> None:
-        if events.is_json():
-            events.emit(level, event, **facts)
-            return
-        with self._lock:
-            echo(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}", err=True)
+        with suppress(OSError):  # nobody reads it any more, as under `| head`: the service goes on
+            if events.is_json():
+                events.emit(level, event, **facts)
+                return
+            with self._lock:
+                echo(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}", err=True)
 
     def begun(self, pipelines: int, scheduled: int) -> None:
         text = f"serving {count_of(pipelines, 'pipeline')}, {scheduled} with a schedule"
@@ -78,19 +100,23 @@ class _Log:
         level = "error" if error else "info"
         facts |= {"status": result["status"], "records": records, "seconds": result["seconds"], "error": error}
         self._print(text, "run_finished", level=level, **facts)
+        for warning in result["warnings"]:
+            self._print(f"{pipeline}: {warning}", "warning", level="warning", pipeline=pipeline, message=warning)
 
     def waits(self, pipeline: str, held: BridgeError) -> None:
         self._print(f"{pipeline}: waits, {held.message}", "run_waits", pipeline=pipeline, message=held.message)
 
-    def left_out(self, pipeline: str) -> None:
-        self._print(f"{pipeline}: not run, another run has come first", "run_left_out", pipeline=pipeline)
+    def left_out(self, pipeline: str, reason: str) -> None:
+        self._print(f"{pipeline}: not run, {reason}", "run_left_out", pipeline=pipeline, reason=reason)
 
     def failed(self, pipeline: str, text: str) -> None:
         self._print(f"{pipeline}: {text}", "run_not_started", level="error", pipeline=pipeline, message=text)
 
-    def refused(self, error: SettingsError) -> None:
-        text = f"settings refused, those from before stay: {error.message}; {error.hint}"
-        self._print(text, "settings_refused", level="error", message=error.message, hint=error.hint)
+    def refused(self, error: SettingsError, stays: bool) -> None:
+        outcome = "those from before stay" if stays else "the pipeline is left out"
+        text = f"settings refused, {outcome}: {error.message}; {error.hint}"
+        facts = {"message": error.message, "hint": error.hint, "is_left_out": not stays}
+        self._print(text, "settings_refused", level="error", **facts)
 
     def unreadable(self, pipeline: str, error: BridgeError) -> None:
         text = f"{pipeline}: its schedule waits, its bucket cannot be read: {error.message}; {error.hint}"
@@ -98,7 +124,11 @@ class _Log:
         self._print(text, "bucket_unreadable", level="error", **facts)
 
     def changed(self) -> None:
-        self._print("bridge.yaml was read again", "settings_read")
+        self._print(f"{self._file} was read again", "settings_read")
+
+    def logged(self, level: str, text: str) -> None:
+        """A module has logged something, perhaps with a traceback."""
+        self._print(text, "log", level=level, message=text)
 
     def noted(self, text: str) -> None:
         self._print(text, "warning", level="warning", message=text)

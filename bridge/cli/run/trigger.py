@@ -52,6 +52,8 @@ def trigger(
         as_json(facts)
     elif not wait:
         click.echo(f"{pipeline}: run {run_id} is requested")
+    elif "reason" in facts:
+        echo(f"{pipeline}: {facts['status']}, {facts['reason']}")
     else:
         error = facts.get("error") or {}
         records = sum(stream["records"] for stream in facts.get("streams", {}).values())

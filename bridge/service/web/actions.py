@@ -26,7 +26,7 @@ from bridge.maintain.rollback_warnings import rollback_warnings
 from bridge.service.web.pages import SAMPLE_BYTES, criteria
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import href, page
-from bridge.service.web.site import Site, form, forms, site_of
+from bridge.service.web.site import Site, form, forms, number, site_of
 from bridge.singer.state_edits import differences, plain, same
 from bridge.state.store import StateStore, Stored
 
@@ -52,10 +52,11 @@ def _planned(request: Request, template: str, digest: str, facts: dict[str, Any]
     return page(request, template, 409 if stale else 200, **facts, digest=digest, notice=_CHANGED if stale else "")
 
 
-def _required_in_file(shown: Shown) -> None:
+def _required_in_file(site: Site, shown: Shown) -> None:
     if not shown.in_file:
-        hint = "its settings are elsewhere: do it from there, or add it to bridge.yaml"
-        raise SettingsError("this pipeline is not in bridge.yaml", hint=hint, pipeline=shown.key)
+        file = site.pipelines.file.name
+        hint = f"its settings are elsewhere: do it from there, or add it to {file}"
+        raise SettingsError(f"this pipeline is not in {file}", hint=hint, pipeline=shown.key)
 
 
 def run(request: Request) -> Response:
@@ -64,7 +65,7 @@ def run(request: Request) -> Response:
     Whoever only looks starts no process: the plan is of the stored catalog. A form with `plan` asks the tap, too.
     """
     site, shown, head = _asked(request)
-    _required_in_file(shown)
+    _required_in_file(site, shown)
     asks_tap = bool(form(request, "plan"))
     if request.method == "POST" and not asks_tap:
         words = [f"--{flag.replace('_', '-')}" for flag in _FLAGS if form(request, flag)]
@@ -94,7 +95,8 @@ def stop(request: Request) -> Response:
     if request.method == "POST":
         if not site.runs.stop(run_id):
             raise SettingsError("it is no run of this service, or has ended", hint="look at the run again")
-        return RedirectResponse(href("pipelines", shown.key, "runs", run_id), 303)
+        run = () if site.runs.not_run(run_id) else (run_id,)  # of a run that never started there is no page
+        return RedirectResponse(href("pipelines", shown.key, "runs", *run), 303)
     return page(request, "act_stop.html", **head, run_id=run_id, record=record, run=live)
 
 
@@ -139,10 +141,11 @@ def rollback(request: Request) -> Response:
     log = shown.lake
     posted = request.method == "POST"
     text = form(request, "to") if posted else request.query_params.get("to", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    to = number(text)
+    if to is None:
         raise SettingsError("which commit?", hint="choose one among the commits of the pipeline")
     StateStore.at(log.storage, log.pipeline).refuse_if_held()
-    planned = plan(log, log.view(log.latest()), int(text))
+    planned = plan(log, log.view(log.latest()), to)
     digest = _digest(replace(planned, head=0))
     if posted and form(request, "digest") == digest:
         if not planned.nothing_to_do:
@@ -156,7 +159,7 @@ def rollback(request: Request) -> Response:
 def replay(request: Request) -> Response:
     """Read rejects again and load those that fit now, as `rejects replay` does."""
     site, shown, head = _asked(request)
-    _required_in_file(shown)
+    _required_in_file(site, shown)
     posted = request.method == "POST"
     chosen = Criteria(*(form(request, name) or None for name in ("stream", "run", "reason"))) if posted else None
     asked = chosen or criteria(request)

@@ -17,7 +17,7 @@ from bridge.query.runs import latest_runs, stream_results
 from bridge.query.views import list_views
 from bridge.service.runs import LiveRun
 from bridge.service.web.sight import Sight
-from bridge.service.web.site import Site, site_of
+from bridge.service.web.site import Site, number, site_of
 
 _MOST = 1000
 _PATIENCE = 10.0
@@ -62,7 +62,7 @@ def pipeline(request: Request) -> Response:
     """One pipeline: as in the list, with its tables and views."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
-    facts = _facts(site, site.watch.one(shown))
+    facts = _facts(site, site.sight(shown))
     if shown.log:
         view = shown.log.view(shown.log.latest())
         facts["tables"] = [
@@ -87,7 +87,8 @@ def runs(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     if request.method == "POST":
         if not shown.in_file:
-            raise SettingsError("this pipeline is not in bridge.yaml", hint="add it there to run it from here")
+            file = site.pipelines.file.name
+            raise SettingsError(f"this pipeline is not in {file}", hint="add it there to run it from here")
         run_id = site.runs.start(shown.key, *_options(request))
         return answer(
             {"pipeline": shown.key, "run_id": run_id}, 202, location=f"/api/pipelines/{shown.key}/runs/{run_id}"
@@ -95,9 +96,11 @@ def runs(request: Request) -> Response:
     before, limit = request.query_params.get("before"), request.query_params.get("limit", "20")
     if before and not is_run_id(before):
         raise SettingsError("before is the id of a run", hint="such as 20261120T133501Z-k3f9a")
-    if not (limit.isascii() and limit.isdigit() and 0 < int(limit) <= _MOST):
+    most = number(limit) or 0
+    if not 0 < most <= _MOST:
         raise SettingsError("limit is a number", hint=f"from 1 to {_MOST}")
-    return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), int(limit))])
+    site.sight(shown)
+    return answer([record.stored for record in islice(latest_runs(shown.lake, before=before), most)])
 
 
 def _options(request: Request) -> list[str]:
@@ -121,15 +124,17 @@ def _options(request: Request) -> list[str]:
 
 
 def run(request: Request) -> Response:
-    """One run as it stands: its record, each stream with its bookmark before and after; `live` if it is under way."""
+    """One run as it stands: its record, each stream with its bookmark before and after; `live` if it is under way.
+
+    Of one that never started, the reason.
+    """
     site = site_of(request)
-    shown = site.shown(request.path_params["key"])
-    record, live = site.run(shown, request.path_params["run"])
-    facts: dict[str, Any] = {
-        "run_id": request.path_params["run"],
-        "pipeline": shown.key,
-        "status": live and live.status,
-    }
+    shown, run_id = site.shown(request.path_params["key"]), request.path_params["run"]
+    if reason := site.runs.not_run(run_id):
+        return answer({"run_id": run_id, "pipeline": shown.key, "status": "not run", "reason": reason, "live": None})
+    site.sight(shown)
+    record, live = site.run(shown, run_id)
+    facts: dict[str, Any] = {"run_id": run_id, "pipeline": shown.key, "status": live and live.status}
     if record:
         facts = record.stored | {"streams": stream_results(record, shown.with_names)}
     return answer(facts | {"live": _live(live) if live else None})

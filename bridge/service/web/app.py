@@ -57,7 +57,7 @@ def _routes() -> list[Route | Mount]:
         pipeline: pages.pipeline,
         f"{pipeline}/runs": pages.runs,
         f"{pipeline}/commits": pages.commits,
-        f"{pipeline}/commits/{{n:int}}": pages.commit,
+        f"{pipeline}/commits/{{n}}": pages.commit,
         f"{pipeline}/bookmarks": pages.bookmarks,
         f"{pipeline}/rejects": pages.rejects,
         f"{pipeline}/settings": pages.settings,
@@ -103,7 +103,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 def _answer(request: Request, status: int, kind: str, message: str, hint: str) -> Response:
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         return JSONResponse({"error": {"type": kind, "message": message, "hint": hint}}, status)
     return page(request, "error.html", status, message=message, hint=hint, status_code=status)
 

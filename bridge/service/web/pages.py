@@ -25,7 +25,7 @@ from bridge.query.views import list_views
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import page
 from bridge.service.web.sight import RunFacts, Sight
-from bridge.service.web.site import Site, site_of
+from bridge.service.web.site import Site, number, site_of
 from bridge.settings.effective import effective, to_yaml
 from bridge.singer.state import bookmark
 from bridge.state.history import steps
@@ -135,7 +135,7 @@ def commits(request: Request) -> Response:
     log = shown.lake
     before = request.query_params.get("before", "")
     head = log.latest()
-    top = min(head, int(before) - 1) if before.isdigit() and before.isascii() else head
+    top = head if (end := number(before)) is None else min(head, end - 1)
     listed, more = _page(commit_steps(log, top)) if top > 0 else ([], False)
     return page(
         request, "commits.html", **_common(site, shown, sight), commits=listed, more=more, head=head, before=before
@@ -147,10 +147,10 @@ def commit(request: Request) -> Response:
     from bridge.commit.rollback import plan
 
     site, shown, sight = _readable(request)
-    log, n = shown.lake, int(request.path_params["n"])
+    log, n = shown.lake, number(request.path_params["n"])
     head = log.latest()
-    step = commit_step(log, head, n)
-    if step is None:
+    step = None if n is None else commit_step(log, head, n)
+    if n is None or step is None:
         raise HTTPException(404, "there is no such commit")
     obstacle = None
     try:
@@ -171,7 +171,7 @@ def bookmarks(request: Request) -> Response:
     store, stream = StateStore.at(shown.lake.storage, shown.lake.pipeline), request.query_params.get("stream", "")
     seen = store.read()
     before = request.query_params.get("before", "")
-    top = min(seen.version, int(before) - 1) if before.isdigit() and before.isascii() else seen.version
+    top = seen.version if (end := number(before)) is None else min(seen.version, end - 1)
     until = max(1, top - _WALK + 1)
     every = steps(shown.lake, top, until) if top > 0 else iter(())
     history, more = _page(s for s in every if not stream or any(c.part == stream for c in s.changes))

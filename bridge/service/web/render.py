@@ -157,9 +157,10 @@ def page(request: Request, template: str, status: int = 200, **facts: Any) -> HT
         "csrf": request.scope["state"]["csrf"],
         "is_in": request.scope["state"]["session"].is_in,
         "has_token": site.access.token is not None,
+        "settings_file": site.pipelines.file.name,
         "environment": site.pipelines.environment,
         "problem": site.pipelines.problem,
-        "path": request.url.path,
+        "path": request.scope["path"],
         "now": datetime.now(timezone.utc),
     }
     return HTMLResponse(_TEMPLATES.get_template(template).render(shared | facts), status)

@@ -156,10 +156,13 @@ def look(shown: Shown, before: Sight | None) -> Sight:
 
 def silent(shown: Shown, before: Sight | None) -> Sight:
     """The sight of a pipeline whose bucket does not answer in time."""
-    error = LakeError(
-        "the bucket does not answer", hint="the page looks again and again", bucket=shown.lake.storage.uri
-    )
-    return Sight(shown, runs=before.runs if before else (), error=error, is_silent=True)
+    return Sight(shown, runs=before.runs if before else (), error=silence(shown), is_silent=True)
+
+
+def silence(shown: Shown) -> LakeError:
+    """What is said of a bucket that does not answer in time."""
+    hint = "the page looks again and again"
+    return LakeError("the bucket does not answer", hint=hint, bucket=shown.lake.storage.uri)
 
 
 def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:

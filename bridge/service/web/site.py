@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError, CommitLost, LakeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, is_run_id, read_run
+from bridge.service.looks import Looks
 from bridge.service.runs import LiveRun, Runs
 from bridge.service.web.door.access import Access
 from bridge.service.web.hub import Hub
@@ -24,6 +25,8 @@ from bridge.service.web.watch import Watch
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
+_AT_ONCE = 40
+"""Pages that are made at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Site:
     access: Access
     hub: Hub
     scrape: Scrape = field(default_factory=Scrape)
+    calls: Looks = field(default_factory=lambda: Looks(_AT_ONCE, "page"))
 
     def shown(self, key: str) -> Shown:
         """The pipeline with this name. Raises 404 for one that neither the file nor its buckets have."""
@@ -59,7 +63,9 @@ class Site:
         if is_run_id(run_id):
             record = read_run(log.storage, log.pipeline, run_id)
         if record is None and live is None:
-            raise HTTPException(404, "there is no such run; the oldest go after `retention.runs`")
+            reason = self.runs.not_run(run_id)
+            text = f"the run never started: {reason}" if reason else "the oldest go after `retention.runs`"
+            raise HTTPException(404, f"there is no such run; {text}")
         return current(log.storage, record) if record else None, live
 
 
@@ -70,13 +76,21 @@ def site_of(request: Request) -> Site:
 
 
 def blocking(work: Callable[[Request], Response]) -> Endpoint:
-    """An endpoint that reads a bucket: it works in a thread, so that others need not wait."""
+    """An endpoint that reads a bucket: it works in a thread, so that others need not wait, nor the service's end."""
 
     async def endpoint(request: Request) -> Response:
-        return await to_thread.run_sync(work, request)
+        try:
+            return await asyncio.wrap_future(site_of(request).calls.submit(work, request))
+        except asyncio.CancelledError:
+            raise HTTPException(503, "the service ends") from None
 
     endpoint.__name__, endpoint.__doc__ = work.__name__, work.__doc__
     return endpoint
+
+
+def number(text: str) -> int | None:
+    """The number that a request has; None if it is none, or has more digits than any commit."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def form(request: Request, name: str) -> str:

@@ -17,7 +17,7 @@ from bridge.query.keys import key_by_column, key_from_text
 from bridge.query.values import json_value
 from bridge.query.view import View
 from bridge.service.web.api import answer
-from bridge.service.web.site import site_of
+from bridge.service.web.site import number, site_of
 
 _OPEN = 64
 """Views that stay open, with the footers of their files in memory."""
@@ -33,7 +33,7 @@ def row(request: Request) -> Response:
     at = _commit(asked.get("at"))
     with _LOCK:
         commits = _commits(shown.lake)
-    now = commits.now()
+    now = site.watch.first_read(shown, commits.now)
     table = now.tables.get(name)
     if at is None and (table is None or not table.view):
         raise HTTPException(404, f"there is no such view; there are: {_named(now.tables)}")
@@ -54,9 +54,10 @@ def row(request: Request) -> Response:
 def _commit(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    at = number(text)
+    if at is None:
         raise SettingsError("at is the number of a commit", hint="`singer-bridge commits list` shows them")
-    return int(text)
+    return at
 
 
 def _named(tables: dict[str, TableState]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 from bridge.errors import BridgeError
 from bridge.lake.log import Log
@@ -16,7 +17,7 @@ from bridge.service.runs import LiveRun, Runs
 from bridge.service.web.hub import Hub
 from bridge.service.web.pipelines import Pipelines, Shown
 from bridge.service.web.side_by_side import SideBySide
-from bridge.service.web.sight import Sight, look, silent
+from bridge.service.web.sight import Sight, look, silence, silent
 
 _EVERY = 1.0
 """Seconds between two looks, at least; twenty times the CPU of a look, so that it costs a twentieth of a core."""
@@ -31,6 +32,7 @@ _DEADLINE = 5.0
 _GRACE = 1.0
 """Seconds that the end of the service waits for a look."""
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Watch:
@@ -39,7 +41,8 @@ class Watch:
     def __init__(self, pipelines: Pipelines, runs: Runs, hub: Hub) -> None:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub
         self._sights: dict[str, Sight] = {}
-        self._looks = SideBySide("sight", _AT_ONCE)
+        self._looks, self._reads = SideBySide("sight", _AT_ONCE), SideBySide("read", _AT_ONCE)
+        self._numbers = count()
         self._late = set[Future[Sight]]()
         self._looked = float("-inf")
         self._seen = threading.Condition()
@@ -92,6 +95,16 @@ class Watch:
         looking = self._start(shown, shown.log)
         wait([looking], _DEADLINE)
         return looking.result() if looking.done() else silent(shown, before)
+
+    def first_read(self, shown: Shown, read: Callable[[], T]) -> T:
+        """Read something small of a pipeline's bucket, for who needs no sight. Raises `LakeError` as a sight does."""
+        if shown.lake.storage.parallel == 1:
+            return read()
+        reading: Future[T] = self._reads.start(shown.lake.storage.uri, str(next(self._numbers)), read)
+        wait([reading], _DEADLINE)
+        if not reading.done():
+            raise silence(shown)
+        return reading.result()
 
     def live(self, key: str | None = None) -> list[LiveRun]:
         """The runs of this service that have not ended, of one pipeline or of all."""

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bridge.facts.after_run import after_run, look_at_clock
 from bridge.facts.metrics import figures, metrics_text
-from bridge.lake.runs import RunFile
+from bridge.lake.runs import RunFile, read_run
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
@@ -90,6 +90,18 @@ def test_attempts_of_one_run_are_one_run(tmp_path: Path) -> None:
         assert server.kinds == ["failed"]
 
 
+def test_an_attempt_that_died_is_one_of_its_run(tmp_path: Path) -> None:
+    """Nobody was told of it before the next attempt succeeded: the run never failed."""
+    runs = Runs(tmp_path)
+    with receiver() as server:
+        pipeline = settings(tmp_path, server.port)
+        runs.ended("success")
+        runs.ended("failed", attempt=1)
+        RunFile(runs.storage, "shop", runs.id(), opened=True, commit=None, attempt=2)
+        assert after_run(runs.storage, pipeline, runs.ended("success", attempt=3)) == []
+        assert server.kinds == []
+
+
 def test_what_looks_wrong_is_told_once(tmp_path: Path) -> None:
     """Rejects, few rows, no rows: at the first run that has them, also across a failure; again after a good run."""
     runs = Runs(tmp_path)
@@ -164,12 +176,17 @@ def test_a_receiver_that_fails_or_hangs(tmp_path: Path, status: int | None) -> N
         bad = settings(tmp_path, broken.port).notify
         pipeline = pipeline.model_copy(update={"notify": [*bad, *pipeline.notify]})
         began = time.monotonic()
-        warnings = after_run(runs.storage, pipeline, runs.ended("failed"), deadline=2)
+        run = runs.ended("failed")
+        warnings = after_run(runs.storage, pipeline, run, deadline=2)
         assert time.monotonic() - began < 5
         assert good.kinds == ["failed"]
     assert len(warnings) == 1
     assert warnings[0].startswith("notify[0] (json) ")
     assert TOKEN not in warnings[0]
+    record = read_run(runs.storage, "shop", run)
+    assert record
+    assert (record.warnings, record.status) == (tuple(warnings), "failed")
+    assert record.ended
 
 
 def test_stale_is_told_once(tmp_path: Path) -> None:

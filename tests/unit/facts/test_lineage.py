@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -133,6 +134,18 @@ def test_the_end_is_sent_if_the_start_is_refused(tmp_path: Path) -> None:
         with pytest.raises(HTTPError, match="400"):
             lineage.end(shop.storage, record)
     assert [body["eventType"] for body in server.bodies] == ["START", "COMPLETE"]
+
+
+def test_a_name_and_password_in_the_url(tmp_path: Path) -> None:
+    """They are sent as Basic authorization, as every other client of HTTP does."""
+    shop = Shop(tmp_path)
+    RunFile(shop.storage, "shop", "run").finish(status="success")
+    record = read_run(shop.storage, "shop", "run")
+    assert record
+    with receiver() as server:
+        url = f"http://me:pa%3Ass%40word@127.0.0.1:{server.port}/lineage?x=1"
+        assert Lineage(OpenLineage(url=url, namespace="team")).end(shop.storage, record)
+    assert server.authorizations == [f"Basic {b64encode(b'me:pa:ss@word').decode()}"] * 2
 
 
 def test_the_start_is_sent_once_while_the_run_works(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bridge.service.web.server import page_served
 from bridge.settings.service import Service
 from bridge.storage.local.storage import LocalStorage
 from tests.support.busy_lake import record_run, write_settings
+from tests.support.service import until
 from tests.unit.service.web.conftest import TOKEN, Waiting
 
 
@@ -71,7 +72,7 @@ def test_its_end_is_waited_for(
         run = runs.runs[0]
         began = datetime.now(timezone.utc)
         record_run(LocalStorage(tmp_path / "lake"), "shop", began, status, rows=7, run=run.run_id)
-        runs.stop(run.run_id)
+        runs.runs = []
 
     thread = threading.Thread(target=end)
     thread.start()
@@ -81,6 +82,24 @@ def test_its_end_is_waited_for(
         thread.join()
     assert result[0] == code, result
     assert f"shop: {status}, 7 records" in result[1]
+
+
+def test_a_run_that_never_starts_is_said(url: str, runs: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody stops it while it waits: that is its end, with the reason, not a wrong request."""
+
+    def stop() -> None:
+        until(lambda: runs.runs)
+        runs.stop(runs.runs[0].run_id)
+
+    for words in ((), ("--json",)):
+        thread = threading.Thread(target=stop)
+        thread.start()
+        try:
+            code, out, err = typed(capsys, "shop", "--wait", *words)
+        finally:
+            thread.join()
+        assert (code, err) == (1, "")
+        assert json.loads(out)["status"] == "not run" if words else out == "shop: not run, stopped before it started\n"
 
 
 def test_all_attempts_are_waited_for(
@@ -111,6 +130,14 @@ def test_all_attempts_are_waited_for(
         thread.join()
     (second, _) = [record.run_id for record in read_runs(lake, "shop")]
     assert (code, out) == (0, f"shop: success, 7 records, run {second}\n")
+
+
+def test_an_attempt_that_died_is_not_the_outcome(url: str, tmp_path: Path) -> None:
+    """The service tries a run again whose process was killed."""
+    lake, began = LocalStorage(tmp_path / "lake"), datetime.now(timezone.utc)
+    run = record_run(lake, "shop", began, "running")
+    second = record_run(lake, "shop", began + timedelta(seconds=1), "success", rows=7, attempt=2)
+    assert ServiceClient(url.rstrip("/"), TOKEN).ended("shop", run)["run_id"] == second
 
 
 def test_a_run_after_it_is_no_attempt_at_it(
@@ -148,6 +175,32 @@ def test_a_page_that_ends_at_once_ends_cleanly(tmp_path: Path) -> None:
         with page_served(file, None, Waiting(), Service(port=port), urls.append):
             pass
     assert len(set(urls)) == 1
+
+
+def test_a_page_that_is_stuck_does_not_keep_it(tmp_path: Path) -> None:
+    """A bucket, or whatever a page waits for, may never answer: the server ends, and whoever asked is told."""
+    stuck, asked, answers = threading.Event(), threading.Event(), list[str]()
+
+    class Stuck(Waiting):
+        def start(self, pipeline: str, *options: str) -> str:
+            asked.set()
+            stuck.wait(60)
+            return "never"
+
+    def ask() -> None:
+        with pytest.raises(BridgeError) as refused:
+            ServiceClient(urls[0].rstrip("/")).start("shop")
+        answers.append(refused.value.message)
+
+    urls: list[str] = []
+    with page_served(write_settings(tmp_path, ["shop"]), None, Stuck(), Service(port=0), urls.append):
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert asked.wait(30)
+    asking.join()
+    assert answers == ["the service ends"]
+    until(lambda: all(each.daemon or each is threading.main_thread() for each in threading.enumerate()), 10)
+    stuck.set()
 
 
 def test_the_page_needs_a_free_port_and_a_token(url: str, tmp_path: Path) -> None:

@@ -25,7 +25,12 @@ class Watched:
         self.path = folder / "bridge.yaml"
         self.path.write_text(file("shop"))
         self.reported: list[str] = []
-        self.settings = CurrentSettings(self.path, None, lambda error: self.reported.append(error.message))
+        self.left_out: list[str] = []
+        self.settings = CurrentSettings(self.path, None, self.report)
+
+    def report(self, error: SettingsError, stays: bool) -> None:
+        self.reported.append(error.message)
+        self.left_out += [] if stays else [error.message]
 
     def write(self, text: str, path: Path | None = None) -> bool:
         """Write the file anew, with another time; return whether it counts now."""
@@ -79,6 +84,8 @@ def test_a_wrong_pipeline_keeps_its_own(watched: Watched) -> None:
     assert watched.names == ["shop", "crm", "last"]
     assert watched.settings.pipelines["crm"].destination.bucket == bucket
     assert any("pipelines.crm.destination.bucket" in text for text in watched.reported)
+    (left_out,) = watched.left_out
+    assert left_out.endswith("key=pipelines.new.source")
 
 
 def test_included_files_and_variables_count(watched: Watched, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.lake.lease import take
+from bridge.lake.run_status import failures
 from bridge.lake.runs import RunFile, new_run_id, read_runs
 from bridge.service.timetable import Due
 from bridge.storage import open_storage
@@ -43,7 +47,7 @@ def test_a_run_that_another_one_has_done_is_left_out(status: str, queue: Queue, 
     RunFile(open_storage(str(tmp_path / "lake"), None), "shop", new_run_id()).finish(status=status)
     queue.runs.start_due(Due("shop", now() - timedelta(seconds=5), "schedule"))
     queue.until_empty()
-    assert queue.log == [("left_out", "shop")]
+    assert queue.log == [("left_out", "shop", "another run has come first")]
 
 
 def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
@@ -56,9 +60,12 @@ def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     until(lambda: queue.turn() or queue.log)
     until(lambda: queue.runs.live()[0].status == "waiting")
     assert [entry[:2] for entry in queue.log] == [("waits", "shop")]
+    assert queue.runs.not_run(live.run_id) is None
     assert queue.runs.stop(live.run_id)
     assert not queue.runs.stop(live.run_id)
     assert queue.runs.live() == []
+    assert queue.runs.not_run(live.run_id) == "stopped before it started"
+    assert queue.log[-1] == ("left_out", "shop", "stopped before it started")
     lease.close(head=0, clean=True)
 
 
@@ -94,6 +101,29 @@ def test_a_run_keeps_its_id(queue: Queue, tmp_path: Path) -> None:
     assert [entry[:3] for entry in queue.log] == [("started", "shop", first), ("finished", "shop", second)]
 
 
+def test_a_run_whose_process_is_killed_is_tried_again(queue: Queue, tmp_path: Path) -> None:
+    """As after a failure: `retry` counts it as an attempt. The last one is not tried again."""
+    tap = f"test $0 = --help || until test -e {tmp_path}/go; do sleep 0.05; done; exit 1"
+    (tmp_path / "bridge.yaml").write_text(FILE.replace("[sh, -c, exit 1]", f"[sh, -c, '{tap}']"))
+    assert queue.settings.refresh()
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    lake = open_storage(str(tmp_path / "lake"), None)
+    for attempt in (1, 2):
+        until(lambda attempt=attempt: queue.turn() or len(queue.runs.live()[0].attempts) == attempt)
+        until(lambda attempt=attempt: len([*read_runs(lake, "shop")]) == attempt)
+        (job,) = queue.runs._jobs
+        job.runner.signal(signal.SIGKILL)
+    queue.until_empty()
+    records = [*read_runs(lake, "shop")]
+    assert [(record.attempt, record.status) for record in records] == [(2, "running"), (1, "running")]
+    kinds = ["started", "finished", "noted", "started", "finished"]
+    assert [entry[0] for entry in queue.log] == kinds
+    assert queue.log[2] == ("noted", "shop: attempt 2 of 2 starts in 1 s")
+    failed = failures(lake, "shop")
+    assert failed
+    assert failed.count == 1
+
+
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
 def test_a_receiver_that_hangs_keeps_no_slot(queue: Queue, tmp_path: Path) -> None:
     """What only waits for a receiver does not count among `max_runs`."""
@@ -113,6 +143,20 @@ def test_a_receiver_that_hangs_keeps_no_slot(queue: Queue, tmp_path: Path) -> No
         queue.until_empty()
 
 
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_receiver_that_fails_is_said(queue: Queue, tmp_path: Path) -> None:
+    """The log of the service gets it with the run's end."""
+    with receiver(500) as broken:
+        notify = f'notify: [{{url: "json://127.0.0.1:{broken.port}/"}}], source'
+        text = FILE.replace("manual: {source", f"manual: {{{notify}").replace("exit 0", "exit 1")
+        (tmp_path / "bridge.yaml").write_text(text)
+        assert queue.settings.refresh()
+        queue.runs.start("manual")
+        queue.until_empty()
+    (finished,) = [entry for entry in queue.log if entry[0] == "finished"]
+    assert "the run itself is not affected" in finished[3]["warnings"][-1]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"), [(("shpo",), "shop"), (("shop", "--ful"), "--full"), (("shop", "--append"), "plain run")]
 )
@@ -125,14 +169,70 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], hint: str, queu
 
 
 def test_a_service_that_ends_takes_no_more(queue: Queue) -> None:
-    """What waits is forgotten; who asks for a run is told."""
-    queue.runs.start("shop")
+    """What waits is forgotten, which is said; who asks for a run is told."""
+    run = queue.runs.start("shop")
     queue.runs.close(15)
     assert queue.runs.is_empty
+    assert queue.log == [("left_out", "shop", "the service ends")]
+    assert queue.runs.not_run(run) == "the service ends"
     with pytest.raises(SettingsError):
         queue.runs.start("manual")
     queue.runs.start_due(Due("shop", now(), "schedule"))
     assert queue.runs.is_empty
+
+
+@pytest.fixture
+def silent(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The bucket of `manual` accepts connections and never answers; one run at a time."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr("bridge.service.run_queue._PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bucket = f"s3://dead, s3: {{endpoint_url: 'http://127.0.0.1:{server.getsockname()[1]}', region: us-east-1}}"
+        text = FILE.replace("exit 0]}, destination: {bucket: ./lake", f"exit 0]}}, destination: {{bucket: {bucket}")
+        (tmp_path / "bridge.yaml").write_text(f"service: {{max_runs: 1}}\n{text}")
+        assert queue.settings.refresh()
+        yield
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_keeps_no_slot(queue: Queue) -> None:
+    """The log says that its run waits, and others run."""
+    run = queue.runs.start("manual")
+    queue.turn()
+    queue.runs.start("shop")
+    until(lambda: queue.turn() or [entry for entry in queue.log if entry[:2] == ("finished", "shop")])
+    waits = [entry for entry in queue.log if entry[0] == "waits"]
+    assert [(entry[1], entry[2].message) for entry in waits] == [("manual", "its bucket does not answer")]
+    assert queue.runs.stop(run)
+    assert queue.runs.is_empty
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_does_not_keep_the_service(queue: Queue) -> None:
+    """The first signal ends a run whose bucket is still asked who holds the pipeline, and the log says so."""
+    queue.runs.start("manual")
+    queue.turn()
+    queue.runs.close(signal.SIGTERM)
+    assert queue.runs.is_empty
+    assert queue.log == [("left_out", "manual", "the service ends")]
+
+
+def test_a_run_that_was_stopped_gets_the_second_signal_as_its_second(queue: Queue, tmp_path: Path) -> None:
+    """Somebody stops it on the page, then the service ends: the run still commits. Its second signal ends it."""
+    tap = f"trap : INT TERM; until test -e {tmp_path}/go; do sleep 0.05; done"
+    (tmp_path / "bridge.yaml").write_text(FILE.replace("[sh, -c, exit 0]", f'[sh, -c, "{tap}"]'))
+    assert queue.settings.refresh()
+    run = queue.runs.start("manual")
+    until(lambda: queue.turn() or (queue.runs.live() and queue.runs.live()[0].stage))
+    (job,) = queue.runs._jobs
+    assert queue.runs.stop(run)
+    queue.runs.close(signal.SIGTERM)
+    assert job.stops == [signal.SIGINT]
+    queue.runs.close(signal.SIGTERM)
+    assert job.stops == [signal.SIGINT, signal.SIGTERM]
+    (tmp_path / "go").touch()
+    queue.until_empty()
 
 
 def test_the_next_run(queue: Queue) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ OWN_HEADER = "x-singer-bridge"
 _DAYS = 7
 _SHORTEST = 16
 """Characters of a token: a shorter one can be guessed."""
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 
 def is_loopback(host: str) -> bool:
@@ -78,10 +79,7 @@ class Access:
 
     def knows_host(self, headers: Headers) -> bool:
         """Whether the Host is a name of this machine; with a token any name is right, such as that of a proxy."""
-        try:
-            return self.token is not None or urlsplit(f"//{headers.get('host', '')}").hostname in _LOCAL_NAMES
-        except ValueError:
-            return False
+        return self.token is not None or _LOCAL_HOST.fullmatch(headers.get("host", "")) is not None
 
     def is_token(self, text: str) -> bool:
         """Whether a text is the token."""

@@ -17,6 +17,8 @@ _LARGEST = 1 << 20
 """Bytes of what may be posted."""
 _LOG = logging.getLogger(__name__)
 _OPEN = ("/static/", "/healthz", "/login")
+_OF_PROGRAMS = ("/api/", "/metrics")
+"""What answers 401 where a page leads to the login."""
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -31,7 +33,10 @@ _HEADERS = {
 
 
 class Guard:
-    """Middleware around the whole application. A request's session and form are in its `state`."""
+    """Middleware around the whole application. A request's session and form are in its `state`.
+
+    It goes by the path that the router goes by, `scope["path"]`: `request.url` is made with the Host that was sent.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
@@ -51,23 +56,23 @@ class Guard:
         except Exception:  # an error of ours: its text may hold anything, so the log has it and no page
             if answer.began:
                 raise
-            _LOG.exception("%s %s", request.method, request.url.path)
+            _LOG.exception("%s %s", request.method, request.scope["path"])
             failure = _refused(request, 500, "something went wrong that should not", "the log of the service says what")
             await failure(scope, receive, answer)
 
     async def _refusal(self, request: Request, session: Session) -> Response | None:
         """The answer to a request that goes no further; None for one that does."""
-        access, path, headers = self._access, request.url.path, request.headers
+        access, path, headers = self._access, request.scope["path"], request.headers
         if not access.knows_host(headers):
             return _refused(request, 421, "this name is none of this machine", "open it as http://127.0.0.1:PORT")
         bearer = access.has_bearer(headers)
         if not (session.is_in or bearer or path.startswith(_OPEN)):
-            if path.startswith("/api/") or request.method != "GET":
+            if path.startswith(_OF_PROGRAMS) or request.method != "GET":
                 response = _refused(request, 401, "a token is needed", "send it as: Authorization: Bearer TOKEN")
                 response.headers["www-authenticate"] = "Bearer"
                 return response
-            query = f"?{request.url.query}" if request.url.query else ""
-            return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
+            query = request.scope["query_string"].decode("latin-1")
+            return RedirectResponse(f"/login?next={quote(f'{path}?{query}' if query else path, safe='')}", 303)
         if request.method not in ("GET", "HEAD"):
             return await self._posted(request, session, bearer=bearer)
         if not may_look(headers):
@@ -83,7 +88,7 @@ class Guard:
                 return _refused(request, 413, "too much was sent", "")
         state, headers = request.scope["state"], request.headers
         state["body"] = body
-        is_api = request.url.path.startswith("/api/")
+        is_api = request.scope["path"].startswith("/api/")
         if not is_api:
             try:
                 state["form"] = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=1000)
@@ -115,7 +120,7 @@ class _Answer:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            if not self._request.url.path.startswith("/static/"):
+            if not self._request.scope["path"].startswith("/static/"):
                 headers.setdefault("cache-control", "no-store")
             if self.session:
                 self._add_cookie(headers, self._request.scope["state"]["session"])  # logging in makes another one
@@ -124,7 +129,7 @@ class _Answer:
     def _add_cookie(self, headers: MutableHeaders, session: Session) -> None:
         wants_page = "text/html" in headers.get("content-type", "") or session is not self.session
         if session.fresh and wants_page:
-            name, secure = cookie_name(self._request.scope), self._request.url.scheme == "https"
+            name, secure = cookie_name(self._request.scope), self._request.scope["scheme"] == "https"
             headers.append("set-cookie", self._access.cookie(session, name, secure=secure))
 
 
@@ -137,7 +142,7 @@ def _cookie(request: Request) -> str | None:
 
 
 def _refused(request: Request, status: int, message: str, hint: str) -> Response:
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         return JSONResponse({"error": {"type": "Refused", "message": message, "hint": hint}}, status)
     text = f"{message[:1].upper()}{message[1:]}. {hint[:1].upper()}{hint[1:]}\n"
     return Response(text, status, media_type="text/plain")

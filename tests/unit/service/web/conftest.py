@@ -33,6 +33,7 @@ class Waiting:
     runs: list[LiveRun] = field(default_factory=list)
     requested: list[tuple[str, ...]] = field(default_factory=list)
     next: dict[str, datetime] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
 
     def start(self, pipeline: str, *options: str) -> str:
         if any(run.pipeline == pipeline for run in self.runs):
@@ -43,8 +44,13 @@ class Waiting:
 
     def stop(self, run_id: str) -> bool:
         before = len(self.runs)
+        waiting = any(run.run_id == run_id and run.status == "waiting" for run in self.runs)
+        self.stopped |= {run_id: "stopped before it started"} if waiting else {}
         self.runs = [run for run in self.runs if run.run_id != run_id]
         return len(self.runs) < before
+
+    def not_run(self, run_id: str) -> str | None:
+        return self.stopped.get(run_id)
 
     def live(self) -> list[LiveRun]:
         return list(self.runs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
 
 from bridge.errors import SettingsError
 from bridge.service.web.door.access import Access, is_loopback
@@ -27,7 +29,11 @@ def test_an_address_of_the_network_needs_a_token() -> None:
     assert TOKEN not in repr(Access.of("0.0.0.0", TOKEN))
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil:8765", "[::2]"])
+FOREIGN = ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil:8765", "[::2]", "[::1"]
+INSIDE = ["localhost/x", "evil@localhost", "localhost?x", "localhost:8765/static/?", "localhost#evil", "localhost:x"]
+
+
+@pytest.mark.parametrize("host", [*FOREIGN, *INSIDE])
 def test_a_foreign_name_is_refused_on_loopback(page: Page, host: str) -> None:
     """A site whose name resolves to this machine reads nothing (DNS rebinding)."""
     for path in ("/", "/api/pipelines", "/healthz"):
@@ -44,7 +50,7 @@ def test_without_the_token_nothing_is_shown(open_page: Open) -> None:
     page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
     answer = page.client.get("/pipelines/shop?x=1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fpipelines%2Fshop%3Fx%3D1")
-    for path in ("/api/pipelines", "/api/events", "/api/views/shop/x"):
+    for path in ("/api/pipelines", "/api/events", "/api/views/shop/x", "/metrics"):
         refused = page.client.get(path)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert page.client.post("/pipelines/shop/run").status_code == 401
@@ -52,6 +58,20 @@ def test_without_the_token_nothing_is_shown(open_page: Open) -> None:
     assert page.client.get("/healthz").json() == {"status": "ok"}
     assert page.client.get("/static/page.css").status_code == 200
     assert "shop" not in page.get("/login")
+
+
+@pytest.mark.parametrize("host", ["x/static/?", "x/healthz?", "x/login#", "x"])
+def test_the_host_is_no_part_of_the_path(open_page: Open, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Older Starlettes make `request.url` of whatever Host was sent. What needs the token asks for it all the same."""
+    built = property(lambda self: URL(f"{self.scope['scheme']}://{self.headers['host']}{self.scope['path']}"))
+    monkeypatch.setattr(Request, "url", built)
+    page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
+    for path in ("/api/pipelines", "/pipelines/shop", "/metrics"):
+        answer = page.client.get(path, headers={"host": host})
+        assert answer.status_code == (303 if path.startswith("/pipelines") else 401)
+        assert "no-store" in answer.headers["cache-control"]
+    assert page.client.post("/api/pipelines/shop/runs", headers={"host": host}).status_code == 401
+    assert page.runs.requested == []
 
 
 def test_the_token_opens_the_api(open_page: Open) -> None:

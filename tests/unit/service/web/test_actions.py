@@ -158,7 +158,8 @@ def test_to_look_at_a_plan_starts_no_process(page: Page, query: str) -> None:
 def test_a_run_is_stopped(page: Page) -> None:
     where = page.submit("/pipelines/shop/run")
     assert "taken out of the queue" in page.get(f"{where}/stop")
-    assert page.submit(f"{where}/stop") == where
+    assert page.submit(f"{where}/stop") == "/pipelines/shop/runs"
+    assert "the run never started: stopped" in page.get(where, 404)
     assert page.runs.live() == []
 
 

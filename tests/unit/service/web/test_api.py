@@ -16,6 +16,7 @@ from tests.support.view_tables import Views
 from .conftest import NOW, TOKEN, Open, Page
 
 OWN = {"x-singer-bridge": "1"}
+LONG = "9" * 5000
 
 
 def counts(*pairs: tuple[int, int]) -> pa.Table:
@@ -45,8 +46,19 @@ def test_runs_and_one_run(page: Page) -> None:
     assert len(older) == 2
     one = page.client.get(f"/api/pipelines/failing/runs/{runs[1]['run_id']}").json()
     assert one["streams"]["s"]["records"] == 502
-    for wrong in ("limit=0", "limit=x", "limit=9999", "before=../x"):
+    for wrong in ("limit=0", "limit=x", "limit=9999", f"limit={LONG}", "before=../x"):
         assert page.client.get(f"/api/pipelines/failing/runs?{wrong}").status_code == 400
+
+
+def test_a_number_may_have_any_length(page: Page) -> None:
+    """Python refuses to read one of more than 4300 digits: it is one that there is not."""
+    for path, status in {
+        f"commits/{LONG}": 404, "commits/x": 404, "commits/99": 404, "commits/1": 200, f"commits?before={LONG}": 200,
+        "commits?before=0": 200, f"bookmarks?before={LONG}": 200, f"rollback?to={LONG}": 400,
+    }.items():  # fmt: skip
+        assert page.client.get(f"/pipelines/shop/{path}").status_code == status, path
+    body = f'{{"full": {LONG}}}'
+    assert page.client.post("/api/pipelines/shop/runs", content=body, headers=OWN).status_code == 400
 
 
 def test_a_run_is_started_and_stopped(page: Page) -> None:
@@ -62,6 +74,8 @@ def test_a_run_is_started_and_stopped(page: Page) -> None:
     assert (again.status_code, again.json()["error"]["type"]) == (400, "SettingsError")
     assert page.client.post(f"/api/runs/{run}/stop", headers=OWN).status_code == 202
     assert page.client.post(f"/api/runs/{run}/stop", headers=OWN).status_code == 404
+    facts = page.client.get(answer.headers["location"]).json()
+    assert (facts["status"], facts["reason"], facts["live"]) == ("not run", "stopped before it started", None)
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"full": 1}', '{"state": "x"}', '{"streams": "a"}', '{"--adopt": true}'])
@@ -140,5 +154,5 @@ def test_figures_for_prometheus(page: Page) -> None:
 
 def test_figures_need_the_token(open_page: Open) -> None:
     page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
-    assert page.client.get("/metrics").status_code == 303
+    assert page.client.get("/metrics").status_code == 401
     assert page.client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200

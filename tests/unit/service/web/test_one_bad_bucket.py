@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -72,6 +73,21 @@ def test_a_silent_bucket_holds_up_no_page(page: Page) -> None:
     record_run(page.lake, "failing", NOW, "success", rows=9)
     assert {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}["failing"] == "success"
     assert time.monotonic() - began < 40, "the S3 client itself waits for a minute and more"
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_silent_bucket_holds_up_no_program(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API answers 503 of it within the deadline, to however many, and of the others as always."""
+    monkeypatch.setattr("bridge.service.web.watch._DEADLINE", 1.0)
+    run = new_run_id()
+    paths = [f"/api/pipelines/dead{more}" for more in ("", "/runs", f"/runs/{run}")] + ["/api/views/dead/v?key=1"]
+    began = time.monotonic()
+    with ThreadPoolExecutor(44) as pool:
+        answers = list(pool.map(page.client.get, paths * 11))
+        assert page.client.get("/api/pipelines/shop").json()["rows"] == 31
+    assert {answer.status_code for answer in answers} == {503}
+    assert {answer.json()["error"]["type"] for answer in answers} == {"LakeError"}
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.usefixtures("silent")
