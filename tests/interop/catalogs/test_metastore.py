@@ -63,6 +63,18 @@ def test_a_change_needs_the_newest_metadata_and_the_lock(place: Place) -> None:
     assert lake.ids() == [1, 2]
 
 
+def test_a_lock_that_hive_has_ended(place: Place) -> None:
+    """As it does with one that waits for long: the commit is tried again, and nothing is said of it at the end."""
+    place.lake()
+    catalog: Any = open_catalog(LocalStorage(Path(place.bucket)), CatalogFacts("lake", "p", place.server.properties))
+    with catalog._client as client:
+        lock = client.lock(catalog._create_lock_request("p", "s"))
+        client.unlock(UnlockRequest(lockid=lock.lockid))
+        with pytest.raises(CommitFailedException, match="the lock of the table ended"):
+            catalog._wait_for_lock("p", "s", lock.lockid, client)
+        client.unlock(UnlockRequest(lockid=lock.lockid))
+
+
 class Parallel(LocalStorage):
     """A folder in which as much is done at once as in a bucket."""
 

@@ -5,6 +5,7 @@ Call `prepare_hive` before a catalog is opened. It changes pyiceberg's module fo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import local
 from typing import Any
 from urllib.parse import urlparse
@@ -38,6 +39,18 @@ class _Conditional(Client):  # type: ignore[misc]
         self._lock_id = response.lockid
         return response
 
+    def check_lock(self, rqst: Any) -> Any:
+        """Look at a lock, also while it waits for its turn. Raises `CommitFailedException` if Hive has ended it."""
+        try:
+            return super().check_lock(rqst)
+        except NoSuchLockException as error:
+            raise CommitFailedException("the lock of the table ended before the commit") from error
+
+    def unlock(self, rqst: Any) -> None:
+        """Give a lock back, unless Hive has ended it: the change is made or refused by then."""
+        with suppress(NoSuchLockException):
+            super().unlock(rqst)
+
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: Any, environment_context: Any
     ) -> None:
@@ -56,10 +69,7 @@ class _Conditional(Client):  # type: ignore[misc]
     def _check_own_lock(self) -> None:
         if self._lock_id is None:
             return
-        try:
-            state = self.check_lock(CheckLockRequest(lockid=self._lock_id)).state
-        except NoSuchLockException as error:
-            raise CommitFailedException("the lock of the table ended before the commit") from error
+        state = self.check_lock(CheckLockRequest(lockid=self._lock_id)).state
         if state != LockState.ACQUIRED:
             raise CommitFailedException(f"the lock of the table is not ours: {LockState._VALUES_TO_NAMES[state]}")
 
