@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -195,8 +196,9 @@ class Jvm:
 
     def kill(self) -> None:
         """Kill it, as it may never come up. `end` is still to be called."""
-        if self.process:
-            self.process.kill()
+        if self.process and self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # `spark-submit` has processes of its own at first
 
     def end(self) -> None:
         """Close its stdin, at which it ends; kill it if it does not."""

@@ -96,4 +96,4 @@ def test_kubernetes_reaches_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert client.get(probes[0]["path"]).status_code == 200
         bearer = {"authorization": f"Bearer {settings.token}"}
         assert client.get("/metrics", headers=bearer).status_code == 200
-        assert client.get("/metrics", follow_redirects=False).status_code == 303
+        assert client.get("/metrics", follow_redirects=False).status_code == 401

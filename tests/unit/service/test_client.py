@@ -180,6 +180,7 @@ def test_a_page_that_ends_at_once_ends_cleanly(tmp_path: Path) -> None:
 def test_a_page_that_is_stuck_does_not_keep_it(tmp_path: Path) -> None:
     """A bucket, or whatever a page waits for, may never answer: the server ends, and whoever asked is told."""
     stuck, asked, answers = threading.Event(), threading.Event(), list[str]()
+    before = threading.enumerate()
 
     class Stuck(Waiting):
         def start(self, pipeline: str, *options: str) -> str:
@@ -199,7 +200,7 @@ def test_a_page_that_is_stuck_does_not_keep_it(tmp_path: Path) -> None:
         assert asked.wait(30)
     asking.join()
     assert answers == ["the service ends"]
-    until(lambda: all(each.daemon or each is threading.main_thread() for each in threading.enumerate()), 10)
+    until(lambda: all(each.daemon or each in before for each in threading.enumerate()), 10)
     stuck.set()
 
 
