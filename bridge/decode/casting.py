@@ -33,14 +33,16 @@ _HINT = (
 
 def refit(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
     """The rows with these columns, by name. Raises `DataError` for a value that its new type cannot hold."""
-    rows = table.num_rows
-    columns = [
-        fitted(table.column(field.name).combine_chunks(), table.schema.field(field.name), field)
-        if field.name in table.column_names
-        else pa.nulls(rows, field.type)
-        for field in fields
-    ]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    return pa.Table.from_arrays([_refitted(table, field) for field in fields], schema=pa.schema(fields))
+
+
+def _refitted(table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    place = table.schema.get_field_index(field.name)
+    if place < 0:
+        return pa.nulls(table.num_rows, field.type)
+    column, old = table.column(place), table.schema.field(place)
+    # to combine chunks is to copy them, which takes as long as to read them
+    return column if old.type == field.type else fitted(column.combine_chunks(), old, field)
 
 
 def fitted(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:

@@ -108,7 +108,7 @@ def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[It
             raise RuntimeError(f"{complaint}: {getattr(bridge, '__version__', 'no version')} at {bridge.__file__}")
         from bridge.spark import worker
 
-        worker.acknowledge()
+        worker.prepare()
         yield from getattr(worker, task)(pickled, batches)
 
     return run

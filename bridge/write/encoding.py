@@ -1,15 +1,19 @@
-"""How a Parquet file keeps its columns: numbers and times that rise or seldom repeat as differences, else a dictionary.
+"""How a Parquet file keeps its columns: as differences, with a dictionary, or plainly.
 
-Differences make keys and times several times smaller. Each column is tried both ways on the first rows of its file. Of
-nested columns nothing is tried.
+Numbers and times that rise or seldom repeat are kept as differences, which makes keys and times several times smaller:
+each such column is tried both ways on the first rows of its file. Texts and floats have a dictionary, unless theirs
+would be larger than Parquet's writer lets it grow: it would give up half way, and leave both a useless dictionary and
+plain values. Nested columns always have dictionaries.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bridge.schema.json_schema import children
@@ -24,21 +28,44 @@ _FEWEST, _MOST = 1 << 10, 1 << 16
 _WORTH = 0.9
 """Differences must be smaller than this part of a dictionary: every reader knows dictionaries."""
 _DIFFERENCES = "DELTA_BINARY_PACKED"
+_DICTIONARY_BYTES = 1 << 20
+"""The largest dictionary that Parquet's writer makes."""
+_PROBES = 1 << 12
+"""Values that tell how many different ones a column has."""
+_PRIME = 2_654_435_761
+"""Spreads the probes over the column without the rhythm that rows may have."""
 
 
 def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict[str, Any]:
     """What `ParquetWriter` takes, by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
-    columns = _smaller_as_differences(table, codec) if table_format != "iceberg" else []
-    if not columns:  # Iceberg's own reader in Spark knows differences only since 1.11
+    if table.num_rows < _DICTIONARY_ROWS or not all(map(_can_be_named, table.schema)):
         return {**codec, "use_dictionary": table.num_rows >= _DICTIONARY_ROWS}
-    others = [path for path in _paths(table.schema) if path not in columns]
-    return {**codec, "use_dictionary": others, "column_encoding": dict.fromkeys(columns, _DIFFERENCES)}
+    # Iceberg's own reader in Spark knows differences only since 1.11
+    differences = _smaller_as_differences(table, codec) if table_format != "iceberg" else []
+    plain = [name for name in table.column_names if name not in differences and _outgrows_dictionary(table[name])]
+    dictionaries = [path for path in _paths(table.schema) if path not in (*differences, *plain)]
+    encoded = {"column_encoding": dict.fromkeys(differences, _DIFFERENCES)} if differences else {}
+    return {**codec, "use_dictionary": dictionaries, **encoded}
+
+
+def _outgrows_dictionary(column: pa.ChunkedArray) -> bool:
+    """Whether the dictionary of a column of texts or floats would be too large, by a few values from all over it."""
+    if not (pa.types.is_string(column.type) or pa.types.is_floating(column.type)) or column.nbytes <= _DICTIONARY_BYTES:
+        return False
+    places = [number * _PRIME % len(column) for number in range(min(_PROBES, len(column)))]
+    probes = column.take(pa.array(places)).drop_null()
+    count, values = len(probes), len(column) - column.null_count
+    repeated = count - pc.count_distinct(probes).as_py()
+    if repeated:  # if one in so many pairs is of equal values, so many different ones are there to draw from
+        among = count * count / (2 * repeated)
+        values = -among * math.expm1(-values / among)
+    return bool(count and values * probes.nbytes / count > _DICTIONARY_BYTES)
 
 
 def _smaller_as_differences(table: pa.Table, codec: dict[str, Any]) -> list[str]:
     rows = min(table.num_rows // _SHARE, _MOST)
-    if rows < _FEWEST or not all(map(_can_be_named, table.schema)):
+    if rows < _FEWEST:
         return []
     names = [field.name for field in table.schema if _is_number(field.type)]
     sample = table.select(names).slice(0, rows)

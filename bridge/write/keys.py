@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,6 +50,11 @@ def keys_of(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
     keys = refit(table.select([field.name for field in fields if field.name in table.column_names]), fields)
     floats = [pc.add(array, 0.0) if pa.types.is_floating(array.type) else array for array in keys.columns]  # -0 is 0
     return pa.table(floats, [str(number) for number in range(len(fields))])
+
+
+def row_numbers(count: int, first: int = 0) -> pa.Array:
+    """The numbers of `count` rows, as 64-bit integers from `first` on."""
+    return pa.array(np.arange(first, first + count))
 
 
 def lookup(keys: pa.Table, among: pa.Table) -> pa.Array:

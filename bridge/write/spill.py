@@ -21,7 +21,7 @@ from bridge.schema.json_schema import EXTRA
 from bridge.singer.messages import parse
 from bridge.spool.folder import Segment
 from bridge.write.context import WriteContext
-from bridge.write.keys import key_columns, key_order, keys_of
+from bridge.write.keys import key_columns, key_order, keys_of, row_numbers
 from bridge.write.report import SpillFile
 from bridge.write.shared_spool import cannot_write, create_file, new_file
 
@@ -65,7 +65,7 @@ def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> De
             rejects.append(Reject(numbers[row], "a key is missing", f"/{key}", raw))
     if not dropped:
         return decoded
-    stays = pc.invert(pc.is_in(pa.array(range(decoded.table.num_rows)), pa.array(dropped)))
+    stays = pc.invert(pc.is_in(row_numbers(decoded.table.num_rows), pa.array(dropped)))
     rejects = sorted([*decoded.rejects, *rejects], key=lambda reject: reject.line)
     return replace(decoded.filter(stays), rejects=rejects)
 
@@ -88,8 +88,8 @@ def with_message_order(
 ) -> pa.Table:
     """Add the hidden columns to the rows of a segment."""
     count = table.num_rows
-    values = [pa.array([seq] * count, pa.int64()), pa.array([segment.order] * count, pa.int64())]
-    values += [pa.array(range(count), pa.int64()), pa.nulls(count, pa.int64()) if version is None else version]
+    values = [pa.repeat(pa.scalar(number, pa.int64()), count) for number in (seq, segment.order)]
+    values += [row_numbers(count), pa.nulls(count, pa.int64()) if version is None else version]
     for name, array in zip(HIDDEN, values, strict=True):
         table = table.append_column(pa.field(name, pa.int64()), array)
     return table if absent is None else table.append_column(ABSENT, absent)

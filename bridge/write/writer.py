@@ -14,6 +14,7 @@ import pyarrow as pa
 from bridge.storage import Storage
 from bridge.write.context import WriteContext
 from bridge.write.file import File
+from bridge.write.keys import row_numbers
 from bridge.write.partition import partitioned, shared_folder
 
 ROW_GROUP = 64 << 20
@@ -99,7 +100,7 @@ class Writer:
                 self._write(folder, part)
         if waiting:  # as a copy: slices would keep all of the rest in memory
             rest = pa.concat_tables(waiting)
-            self._gathered, self._bytes = [rest.take(pa.array(range(rest.num_rows)))], waits
+            self._gathered, self._bytes = [rest.take(row_numbers(rest.num_rows))], waits
 
     def _write(self, folder: str, table: pa.Table) -> None:
         size = self.context.layouts[self.stream].file_size

@@ -36,8 +36,8 @@ _MATCHED_HERE = 64 << 20
 """Bytes of files in which keys are looked up, of which only the key's columns are read."""
 _SPILLED_HERE = 8 << 20
 """Arrow bytes of new rows."""
-_REWRITTEN_HERE = 4 << 20
-"""Bytes of files to rewrite."""
+_REWRITTEN_HERE = 16 << 20
+"""Bytes of files to rewrite: one core takes as long for them as Spark's workers and the job that they need."""
 
 
 @dataclass(slots=True)

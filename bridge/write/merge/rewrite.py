@@ -1,12 +1,13 @@
 """Rewrites one live file: winners take the place of their rows, deleted rows are left out, all else stays.
 
-Memory holds a row group of the file and the winners of one range of keys. In plain Parquet the new file has the old
+Memory holds two row groups of the file and the winners of one range of keys. In plain Parquet the new file has the old
 one's name, so a reader who lists the folder sees each key once, before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,17 +135,24 @@ class _Changes:
 def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, changes: _Changes | None) -> None:
     spec, layout = touched.spec, context.layouts[touched.spec.stream]
     columns = spec.columns
-    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
-        parts = _Parts(context, touched)
+
+    def write(rows: pa.Table) -> None:
+        result = pa.Table.from_arrays(rows.columns, schema=columns)
+        new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
+
+    with open_parquet(context, f"{layout.folder}/{touched.name}") as live, ThreadPoolExecutor(1) as behind:
+        parts, written = _Parts(context, touched), Future[None]()
+        written.set_result(None)
         for group in range(live.num_row_groups):
             rows = refit(live.read_row_group(group), spec.fields)
             for winners in parts.of(live, group):
                 rows = _replace(rows, winners, parts.key, counts, changes)
             rows, older = _sweep(rows, touched)
             counts.swept += older
+            written.result()  # one is written while the next one is read, never two
             if len(rows):
-                result = pa.Table.from_arrays(rows.columns, schema=columns)
-                new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
+                written = behind.submit(write, rows)
+        written.result()
 
 
 def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.write.keys import codes_of, keys_of
+from bridge.write.keys import codes_of, keys_of, row_numbers
 from bridge.write.metadata_columns import DELETED_AT
 from bridge.write.spill import ABSENT, HIDDEN, ORDER
 
@@ -63,7 +63,7 @@ def lacks(rows: pa.Table, name: str) -> pa.Array:
     """Which rows lack a column: changes that list it, and deletions without a value in it."""
     absent = rows.column(ABSENT.name).combine_chunks()
     named = pc.list_parent_indices(absent).filter(pc.equal(pc.list_flatten(absent), name))
-    listed = pc.is_in(pa.array(range(len(rows)), pa.int64()), value_set=named.cast(pa.int64()))
+    listed = pc.is_in(row_numbers(len(rows)), value_set=named.cast(pa.int64()))
     silent = pc.and_(is_deleted(rows), pc.is_null(rows.column(name).combine_chunks()))
     return pc.if_else(pc.is_valid(absent), listed, silent)
 
@@ -100,7 +100,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 def _groups(rows: pa.Table, key: Keyed) -> pa.Table:
     """For each row its key, its place, and its place once more if the row is whole."""
-    at = pa.array(range(len(rows)), pa.int64())
+    at = row_numbers(len(rows))
     whole = pc.if_else(rows.column(PARTIAL).combine_chunks(), None, at)
     return pa.table({"key": codes_of(key.of(rows)), "at": at, "whole": whole})
 
@@ -113,7 +113,7 @@ def _filled(rows: pa.Table, last: pa.Array, groups: pa.Table, chains: pa.Table, 
     member = pc.fill_null(pc.greater_equal(at, since), False)
     at, chain = at.filter(member), chain.filter(member)
     ends = pc.index_in(chains.column("at_max").combine_chunks(), value_set=last)
-    place = pc.index_in(pa.array(range(len(last)), pa.int32()), value_set=ends)
+    place = pc.index_in(row_numbers(len(last)), value_set=ends.cast(pa.int64()))
     winners, open_ = rows.take(last), pc.is_null(chains.column("whole_max").combine_chunks())
     columns = {name: winners.column(name) for name in winners.column_names}
     members = rows.take(at)
@@ -138,18 +138,19 @@ def _filled(rows: pa.Table, last: pa.Array, groups: pa.Table, chains: pa.Table, 
 def _changed(members: pa.Table, chain: pa.Array, count: int, open_: pa.Array) -> pa.Array:
     """Which chains contain a change that leaves columns to the table, and not only deletions."""
     sparse = pc.is_valid(members.column(ABSENT.name).combine_chunks())
-    return pc.and_(open_, pc.is_in(pa.array(range(count), pa.int32()), value_set=chain.filter(sparse)))
+    return pc.and_(open_, pc.is_in(row_numbers(count), value_set=chain.filter(sparse).cast(pa.int64())))
 
 
 def _latest(at: pa.Array, chain: pa.Array, count: int) -> pa.Array:
     """For each chain the place of its last row among these, null without one."""
     last = pa.table({"chain": chain, "at": at}).group_by("chain").aggregate([("at", "max")])
-    where = pc.index_in(pa.array(range(count), pa.int32()), value_set=last.column("chain").combine_chunks())
+    chains = last.column("chain").combine_chunks().cast(pa.int64())
+    where = pc.index_in(row_numbers(count), value_set=chains)
     return last.column("at_max").combine_chunks().take(where)
 
 
 def _chosen(column: pa.ChunkedArray, latest: pa.Array, winners: pa.ChunkedArray, place: pa.Array) -> pa.ChunkedArray:
     """The winners' column, with the latest value of the chain for those that belong to one."""
     both = pa.chunked_array([*column.chunks, *winners.chunks], column.type)
-    own = pa.array(range(len(column), len(column) + len(winners)), pa.int64())
+    own = row_numbers(len(winners), first=len(column))
     return both.take(pc.coalesce(latest.take(place), own))

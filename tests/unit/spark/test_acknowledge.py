@@ -15,10 +15,10 @@ def waited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield how many connections the worker has, and the seconds until its rows were there."""
     import time
 
-    from bridge.spark.worker import acknowledge, connections
+    from bridge.spark.worker import connections, prepare
 
     began = time.perf_counter()
-    acknowledge()
+    prepare()
     rows = sum(batch.num_rows for batch in batches)
     seconds = time.perf_counter() - began
     yield pa.RecordBatch.from_pydict({"connections": [len(connections)], "rows": [rows], "seconds": [seconds]})

@@ -108,3 +108,41 @@ def test_names_with_dots(tmp_path: Path, table_format: str) -> None:
 def test_iceberg_keeps_dictionaries(tmp_path: Path) -> None:
     """Iceberg's vectorised reader in Spark refuses differences before 1.11."""
     assert all(DIFFERENCES not in used for used in encodings(written(tmp_path, rows(), "iceberg")).values())
+
+
+def texts(different: int, count: int) -> pa.Array:
+    """So many texts of some twenty letters, of so many different ones."""
+    dice = Random(2)
+    return pa.array([f"customer number {dice.randrange(different) if different < count else n}" for n in range(count)])
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "iceberg"])
+def test_no_dictionary_that_would_outgrow_its_limit(tmp_path: Path, table_format: str) -> None:
+    """Texts and floats that seldom repeat have none, which makes them smaller; all others keep theirs."""
+    count, dice = 220_000, Random(3)
+    columns = {
+        "mail": texts(count, count),
+        "few": texts(20_000, count),
+        "sparse": pa.array([f"note {n}" if n % 50 == 0 else None for n in range(count)]),
+        "rate": pa.array([dice.random() * 1e9 if n % 3 else None for n in range(2 * count)])[:count],
+        "price": pa.array([dice.randrange(5000) / 100 for _ in range(2 * count)])[:count],
+        "empty": pa.nulls(count, pa.float64()),
+    }
+    table = pa.table({**columns, "deep": pa.array([{"mail": mail} for mail in columns["mail"].to_pylist()])})
+    file = File(
+        LocalStorage(tmp_path),
+        WriteContext(str(tmp_path), "p", "run", 1, "", "zstd", {"s": TableLayout("p/s", table_format)}),
+        1,
+        "s",
+        table.schema,
+    )
+    file.write(table)
+    file.finish()
+    path = tmp_path / file.close().source
+    found = encodings(path)
+    assert {name for name, used in found.items() if "RLE_DICTIONARY" not in used} == {"mail", "rate"}
+    assert pq.read_table(path).equals(table)
+    pq.write_table(table, tmp_path / "all.parquet", compression="zstd")
+    own, other = (pq.read_metadata(each).row_group(0) for each in (path, tmp_path / "all.parquet"))
+    for place in (0, 3):
+        assert own.column(place).total_compressed_size < other.column(place).total_compressed_size
