@@ -73,9 +73,9 @@ def prepare() -> None:
     delay. And pyarrow imports pandas once, if it can, to tell a list from a Series: it is not to find it.
     """
     if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _NoPandas)
         pa.array([0])
-        sys.meta_path.remove(_NoPandas)  # type: ignore[arg-type]
+        sys.meta_path.remove(_NoPandas)
     for connection in connections:
         with suppress(AttributeError, OSError):  # not Linux; a Unix socket
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
