@@ -12,7 +12,7 @@ from .bars import rows_of
 from .bench import Case, Folders, Run, inputs_of, plan, prepare_all, run_all, run_one
 from .limit import DuckdbCopy, Limit
 from .ours import BareSpark, Ours, OursAsTarget, make_class_archive
-from .peers import DataSpoc, TargetCsv
+from .peers import DataSpoc, Faucet, TargetCsv
 from .report import save, show
 from .system import SMALL_RUN_RECORDS, System
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _systems(folders: Folders) -> list[System]:
     """In the order of the table."""
     venvs = folders.venvs
-    return [Ours(), OursAsTarget(), BareSpark(), Limit(), DuckdbCopy(), DataSpoc(venvs), TargetCsv(venvs)]
+    return [Ours(), OursAsTarget(), BareSpark(), Limit(), DuckdbCopy(), Faucet(venvs), DataSpoc(venvs), TargetCsv(venvs)]
 
 
 def _parser(systems: Sequence[System]) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The peers from PyPI, each pinned, in its own environment, configured as its documentation says.
+"""The peers from PyPI and crates.io, each pinned, in its own environment, configured as its documentation says.
 
 Slow ones get fewer records: rates are per record and hardly depend on the size once a run takes many seconds.
 """
@@ -6,11 +6,14 @@ Slow ones get fewer records: rates are per record and hardly depend on the size 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 from .ours import tap_command
+from .shape import STREAM
 from .system import Job, Launch, Rows, System, count_ids
-from .venvs import Environment
+from .venvs import Environment, NotInstalled
 
 
 class Peer(System):
@@ -49,6 +52,54 @@ class DataSpoc(Peer):
     def rows(self, job: Job) -> Rows:
         """Partitions by day below raw/<tap>/<stream>."""
         return count_ids(sorted((job.out / "lake" / "raw").rglob("*.parquet")))
+
+
+class Faucet(System):
+    """A program in Rust that starts the tap itself. It infers columns from records, and reads one stream a run."""
+
+    name = "faucet"
+    label = "faucet 1.8.0"
+    records = (1_000_000, 4_000_000)
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder / self.name
+
+    def prepare(self) -> None:
+        """Has cargo build it, with the two connectors alone, unless it is there: a quarter of an hour on two cores.
+
+        It names a newer Rust than it needs.
+        """
+        if self._program.exists():
+            return
+        if shutil.which("cargo") is None:
+            raise NotInstalled("faucet: it needs Rust's cargo")
+        options = ("--version", "1.8.0", "--locked", "--ignore-rust-version", "--root", self._root)
+        features = ("--no-default-features", "--features", "source-singer,sink-parquet")
+        command = ["cargo", "install", "--quiet", "faucet-cli", *options, *features]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NotInstalled(f"faucet: {done.stderr.strip()[-300:]}")
+
+    @property
+    def _program(self) -> Path:
+        return self._root / "bin" / "faucet"
+
+    def launch(self, job: Job) -> Launch:
+        """JSON is YAML. It writes a file at each STATE."""
+        tap = {"executable": tap_command(), "stream": STREAM, "tap_config": {"path": str(job.input.singer)}}
+        lake = {"compression": "zstd", "destination": {"type": "local_path", "path": str(job.out / "lake")}}
+        pipeline = {
+            "sources": {"default": {"type": "singer", "config": tap}},
+            "sinks": {"default": {"type": "parquet", "config": lake}},
+            "state": {"type": "file", "config": {"path": str(job.out / "state")}},
+        }
+        config = job.out / "bench.yaml"
+        config.write_text(json.dumps({"version": 1, "name": "bench", "pipeline": pipeline}), encoding="utf-8")
+        return Launch([self._program, "run", config])
+
+    def rows(self, job: Job) -> Rows:
+        """All files of its folder."""
+        return count_ids(sorted((job.out / "lake").glob("*.parquet")))
 
 
 class TargetCsv(Peer):
