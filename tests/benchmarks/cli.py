@@ -41,7 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _systems(folders: Folders) -> list[System]:
     """In the order of the table."""
     venvs = folders.venvs
-    return [Ours(), OursAsTarget(), BareSpark(), Limit(), DuckdbCopy(), Faucet(venvs), DataSpoc(venvs), TargetCsv(venvs)]
+    return [
+        Ours(),
+        OursAsTarget(),
+        BareSpark(),
+        Limit(),
+        DuckdbCopy(),
+        Faucet(venvs),
+        DataSpoc(venvs),
+        TargetCsv(venvs),
+    ]
 
 
 def _parser(systems: Sequence[System]) -> argparse.ArgumentParser:
