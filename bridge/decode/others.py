@@ -33,14 +33,20 @@ def add_written(batch: Batch, others: pa.Array) -> None:
     """
     if others.null_count == len(others):
         return
-    written = others.drop_null().cast(pa.binary()).to_pylist()
-    suspect = may_be_lossy(b"\n".join(written))
+    given = others.drop_null()
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(given)], given.cast(pa.binary())), b",")[0].as_py()
+    whole = b"[%s]" % joined
     with no_collector():
         try:
-            objects = [orjson.loads(each) for each in written]
-        except orjson.JSONDecodeError as error:
+            objects = orjson.loads(whole)
+            is_ours = orjson.dumps(objects) == whole
+        except (orjson.JSONDecodeError, TypeError) as error:
             raise NeedsExactPath from error
-        _add(batch, others.is_valid(), objects, column_of(written, _JSON) if suspect else None)
+        if may_be_lossy(whole):
+            given = column_of(given.cast(pa.binary()).to_pylist(), _JSON)
+        elif not is_ours:
+            given = None
+        _add(batch, others.is_valid(), objects, given)
 
 
 def add_inferred(
