@@ -67,6 +67,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         # A worker allocates the same few megabytes again and again: it should keep them, not return them each time.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+        "spark.executorEnv.MIMALLOC_PURGE_DELAY": "2000",  # ms; Arrow's own allocator
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.session.timeZone": "UTC",

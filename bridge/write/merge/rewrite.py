@@ -205,34 +205,47 @@ class _Parts:
 
 def _replace(rows: pa.Table, winners: _Winners, key: Keyed, counts: _Counts, changes: _Changes | None) -> pa.Table:
     """Put each winner in the place of the first row with its key, and leave out all others with that key."""
-    matches = lookup(key.of(rows), winners.keys)
-    matched = matches.is_valid().to_numpy(zero_copy_only=False)
-    if not matched.any():
+    matches, count = lookup(key.of(rows), winners.keys), len(rows)
+    if matches.null_count == count:
         return rows
-    place = matches.fill_null(0).to_numpy().astype(np.int64)
-    first = np.zeros(len(rows), bool)
-    at = np.flatnonzero(matched)
-    first[at[np.unique(place[at], return_index=True)[1]]] = True
-    takes = matched & first & winners.here[place] & ~winners.deletes[place] & ~winners.placed[place]
-    winners.placed[place[takes]] = True
+    at = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
+    by = matches.drop_null().to_numpy().astype(np.int64)
+    takes = _take_place(winners, by)
     counts.replaced += int(takes.sum())
-    counts.dropped += int((matched & ~takes).sum())
-    stays = ~matched | takes
-    indices = np.where(takes, len(rows) + place, np.arange(len(rows)))[stays]
-    filled = (takes & winners.partial[place])[stays]
+    counts.dropped += int((~takes).sum())
+    stays, is_new = np.ones(count, bool), np.zeros(count, bool)
+    stays[at[~takes]] = False
+    is_new[at[takes]] = True
+    result = _with_winners(rows, winners, key, at[takes], by[takes], stays)
+    if changes:
+        changes.add(rows.take(pa.array(at)), -1)
+        changes.add(result.filter(pa.array(is_new[stays])), 1)
+    return result
+
+
+def _take_place(winners: _Winners, by: Any) -> Any:
+    """For rows that have the keys of the winners `by`, whether the winner takes the row's place; else the row goes."""
+    first = np.zeros(len(by), bool)
+    first[np.unique(by, return_index=True)[1]] = True
+    takes = first & winners.here[by] & ~winners.deletes[by] & ~winners.placed[by]
+    winners.placed[by[takes]] = True
+    return takes
+
+
+def _with_winners(rows: pa.Table, winners: _Winners, key: Keyed, at: Any, by: Any, stays: Any) -> pa.Table:
+    """The rows that stay, with the winners `by` in the places `at`."""
+    indices, partial = np.arange(len(rows)), winners.partial[by]
+    indices[at] = len(rows) + by
     columns = []
     for name in rows.column_names:
         old, new = rows.column(name), winners.rows.column(name)
         own = indices
-        if filled.any() and name not in key.names:  # what a partial row lacks keeps its value
-            silent = lacks(winners.rows, name).to_numpy(zero_copy_only=False)[place[stays]] & filled
-            own = np.where(silent, np.flatnonzero(stays), indices)
-        columns.append(pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(own)))
-    result = pa.table(columns, schema=rows.schema)
-    if changes:
-        changes.add(rows.filter(pa.array(matched)), -1)
-        changes.add(result.filter(pa.array(takes[stays])), 1)
-    return result
+        if partial.any() and name not in key.names:  # what a partial row lacks keeps its value
+            lacking = at[partial & lacks(winners.rows, name).to_numpy(zero_copy_only=False)[by]]
+            own = indices.copy()
+            own[lacking] = lacking
+        columns.append(pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(own[stays])))
+    return pa.table(columns, schema=rows.schema)
 
 
 def count_older(context: WriteContext, touched: Touched) -> OlderRows:
