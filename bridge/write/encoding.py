@@ -8,7 +8,6 @@ plain values. Nested columns always have dictionaries.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,7 +30,9 @@ _DIFFERENCES = "DELTA_BINARY_PACKED"
 _DICTIONARY_BYTES = 1 << 20
 """The largest dictionary that Parquet's writer makes."""
 _PROBES = 1 << 12
-"""Values that tell how many different ones a column has."""
+"""Values that tell how often a column repeats."""
+_REPEATS = 100
+"""If more than one probe of so many repeats another, the part of a dictionary that fits is worth its bytes."""
 _PRIME = 2_654_435_761
 """Spreads the probes over the column without the rhythm that rows may have."""
 
@@ -50,17 +51,15 @@ def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict
 
 
 def _outgrows_dictionary(column: pa.ChunkedArray) -> bool:
-    """Whether the dictionary of a column of texts or floats would be too large, by a few values from all over it."""
+    """Whether texts or floats seldom repeat and are too many for a dictionary, by a few values from all over them."""
     if not (pa.types.is_string(column.type) or pa.types.is_floating(column.type)) or column.nbytes <= _DICTIONARY_BYTES:
         return False
     places = [number * _PRIME % len(column) for number in range(min(_PROBES, len(column)))]
     probes = column.take(pa.array(places)).drop_null()
-    count, values = len(probes), len(column) - column.null_count
-    repeated = count - pc.count_distinct(probes).as_py()
-    if repeated:  # if one in so many pairs is of equal values, so many different ones are there to draw from
-        among = count * count / (2 * repeated)
-        values = -among * math.expm1(-values / among)
-    return bool(count and values * probes.nbytes / count > _DICTIONARY_BYTES)
+    count = len(probes)
+    if count - pc.count_distinct(probes).as_py() > count // _REPEATS:
+        return False
+    return bool(count and (len(column) - column.null_count) * probes.nbytes / count > _DICTIONARY_BYTES)
 
 
 def _smaller_as_differences(table: pa.Table, codec: dict[str, Any]) -> list[str]:
