@@ -94,11 +94,12 @@ class File:
 
     def give_up(self, storage: Storage) -> None:
         """Delete it, best effort: a later run looks for it again."""
-        with suppress(LakeError, OSError, ValueError):
-            if self._parquet:
-                self._parquet.close()
-            self._file.close()
-            storage.abort(Add(self._source, f"{self._folder}/{self.name}", self.size, self._file.upload))
+        for close in (self._parquet and self._parquet.close, self._file.close):
+            with suppress(LakeError, OSError, ValueError):  # what could not be written cannot be flushed, either
+                if close:
+                    close()
+        with suppress(LakeError):
+            storage.abort(Add(self._source, f"{self._folder}/{self.name}", 0, self._file.upload))
 
     def close(self) -> PendingFile:
         """Make it durable, after `finish`."""

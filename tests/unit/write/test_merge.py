@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import resource
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
@@ -21,6 +23,7 @@ import bridge.write.merge.match
 import bridge.write.merge.plan
 import bridge.write.spill
 import bridge.write.writer
+from bridge.errors import LakeError
 from bridge.lake.records import LiveFile, TableState
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment, SpoolFolder
@@ -335,6 +338,24 @@ def test_footers_are_read_once_a_run_and_spare_what_cannot_match(tmp_path: Path)
     found = [names for work, (_, names, _) in ((w, p) for w, p in asked if w == "find_ranges")]
     assert found == [[f"part-000000000{n}.parquet" for n in range(3)], ["part-0000000002.parquet"]]
     assert [p.name for work, p in asked if work == "rewrite"] == ["part-0000000002.parquet", "part-0000000000.parquet"]
+
+
+def test_a_disk_that_is_full_while_a_row_group_is_written(tmp_path: Path) -> None:
+    """The error names the file, nothing half written is left, no thread goes on, and the table is as it was."""
+    table, dice = Table(tmp_path, SIMPLE, ["id"]), random.Random(1)
+    table.add_file([{"id": n, "v": dice.randbytes(2000).hex()} for n in range(300)], group=100)
+    before, came = table.rows(), [table.spill([{"id": n, "v": "new"} for n in (5, 105, 205)])]
+    threads, limits = threading.active_count(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, limits[1]))  # the first row group is smaller
+    try:
+        with pytest.raises(LakeError, match="cannot write a pending file: File too large"):
+            table.merge(came)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    pending = tmp_path / "lake/.bridge/shop/pending"
+    assert (list(pending.iterdir()), threading.active_count(), table.rows()) == ([], threads, before)
+    table.merge(came)
+    assert [row["id"] for row in table.rows() if row["v"] == "new"] == [5, 105, 205]
 
 
 def test_a_file_whose_last_row_went_is_gone(tmp_path: Path) -> None:
