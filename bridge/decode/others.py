@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode.coerce import lines_of
-from bridge.decode.columns import NeedsExactPath, may_be_lossy, texts
+from bridge.decode.columns import InexactError, NeedsExactPath, may_be_lossy, texts
 from bridge.decode.exact import Batch, no_collector
 from bridge.decode.json_fields import column_of
 from bridge.schema.json_schema import JSON_TEXT, children
@@ -75,13 +75,22 @@ def add_inferred(
     lines = lines_of(text)
     lines = [lines[row] for row in pc.indices_nonzero(has).to_pylist()]
     with no_collector():
-        try:
-            records = [orjson.loads(line)["record"] for line in lines]
+        try:  # one record after the other: to keep them all took longer than to read them
+            objects = [{name: record[name] for name in record if name not in names} for record in map(_record, lines)]
         except orjson.JSONDecodeError as error:
             raise NeedsExactPath from error
-        objects = [{name: each[name] for name in each if name not in names} for each in records]
-        suspect = may_be_lossy(b"\n".join(lines))
-        _add(batch, has, objects, pa.array(texts(objects, trusted=False), pa.string()) if suspect else None)
+        try:
+            written = texts(objects, trusted=False)
+        except InexactError:
+            if may_be_lossy(b"\n".join(lines)):
+                raise
+            written = texts(objects, trusted=True)
+        _add(batch, has, objects, pa.array(written, pa.string()))
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    record: dict[str, Any] = orjson.loads(line)["record"]
+    return record
 
 
 def same_shape(read: pa.StructType, declared: pa.StructType) -> bool:
