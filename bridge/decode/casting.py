@@ -37,10 +37,9 @@ def refit(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
 
 
 def _refitted(table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-    place = table.schema.get_field_index(field.name)
-    if place < 0:
+    if not table.schema.get_all_field_indices(field.name):
         return pa.nulls(table.num_rows, field.type)
-    column, old = table.column(place), table.schema.field(place)
+    column, old = table.column(field.name), table.schema.field(field.name)
     # to combine chunks is to copy them, which takes as long as to read them
     return column if old.type == field.type else fitted(column.combine_chunks(), old, field)
 

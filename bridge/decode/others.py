@@ -42,6 +42,8 @@ def add_written(batch: Batch, others: pa.Array) -> None:
             is_ours = orjson.dumps(objects) == whole
         except (orjson.JSONDecodeError, TypeError) as error:
             raise NeedsExactPath from error
+        if len(objects) != len(given):
+            raise NeedsExactPath
         if may_be_lossy(whole):
             given = column_of(given.cast(pa.binary()).to_pylist(), _JSON)
         elif not is_ours:

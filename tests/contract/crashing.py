@@ -90,9 +90,9 @@ def crashing(folder: Path, at: int | None = None) -> Iterator[Faults]:
 
 
 def _let_go(folder: Path) -> None:
-    """Close what a dead process's kernel would close: its locks go with it."""
+    """Let go of a dead process's locks, as its kernel would; files of libraries belong to threads that close them."""
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # threads of libraries may still be closing files of their own
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            if Path(path).is_relative_to(folder) and os.path.isfile(path):
+        with suppress(OSError):  # a library's thread was faster
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            if path.is_relative_to(folder) and "\nlock:" in Path(f"/proc/self/fdinfo/{fd}").read_text():
                 os.close(fd)

@@ -120,7 +120,7 @@ def match(context: WriteContext, task: KeyRange) -> Matched:
         winners, older = sweep_rows(winners, spec.sweep, winners.column(VERSION))
         report.deleted = 0 if spec.sweep.at is not None else older
     target, touched = _find_targets(context, task, key, winners)
-    target = _mark_moved(context, task, winners, target)
+    winners, target = _mark_moved(context, task, winners, target)
     deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & spec.hard
     exists = target != NOWHERE
     report.deleted += int(deleted.sum())
@@ -216,18 +216,25 @@ def _find_targets(context: WriteContext, task: KeyRange, key: Keyed, winners: pa
     return target, touched
 
 
-def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target: Any) -> Any:
-    """Mark winners as `MOVED` whose file is in another folder than they belong in."""
+def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target: Any) -> tuple[pa.Table, Any]:
+    """Mark winners as `MOVED` whose file is in another folder than they belong in.
+
+    A deletion that marks its row has no other columns to move, so the row stays, with its partition's values.
+    """
     partition_by = context.layouts[task.spec.stream].partition_by
     if not partition_by or not len(winners):
-        return target
+        return winners, target
     belongs = np.array(folders_of(winners, partition_by).to_pylist(), object)
     folders = {number: name.rpartition("/")[0] for number, name, _ in task.files}
     current = np.array([folders.get(number) for number in target.tolist()], object)
     whole = ~winners.column(PARTIAL).to_numpy()
     leaves = (target >= 0) & (current != belongs)
     _check_partial(task.spec.stream, winners.filter(pa.array(leaves & ~whole)), partition_by)
-    return np.where(leaves & whole, MOVED, target)
+    marks = pc.and_(is_deleted(winners), pa.array(leaves & ~whole))
+    for name in {partition.column for partition in partition_by}:
+        values = pc.if_else(marks, None, winners.column(name))
+        winners = winners.set_column(winners.schema.get_field_index(name), name, values)
+    return winners, np.where(leaves & whole, MOVED, target)
 
 
 def _check_partial(stream: str, leaving: pa.Table, partition_by: Sequence[Partition]) -> None:

@@ -93,12 +93,12 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     changes = _Changes(context) if layout.readable and spec.sweep is None else None
     try:
         _fill(context, touched, new, counts, changes)
+        new.finish()
+        changed = changes.finish(touched.name, new.name) if changes else None
+        return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept, changed)
     except BaseException:
         new.give_up(storage)
         raise
-    new.finish()
-    changed = changes.finish(touched.name, new.name) if changes else None
-    return NewFile(new.close(), counts.replaced, counts.dropped, counts.swept, changed)
 
 
 class _Changes:

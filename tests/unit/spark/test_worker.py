@@ -1,7 +1,9 @@
-"""A task in a Python worker on this machine begins at once."""
+"""A task in a Python worker begins at once, and needs little."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from statistics import median
 
@@ -57,3 +59,18 @@ def test_rows_are_not_held_back(answers: list[Answer]) -> None:
 def test_a_worker_imports_no_pandas(answers: list[Answer]) -> None:
     """pyarrow would, at the first report of each worker, for a quarter of a second."""
     assert not any(pandas for _, _, pandas, _ in answers)
+
+
+WITHOUT_NUMPY = """
+import sys
+sys.modules["numpy"] = None
+from bridge.write.keys import row_numbers
+import bridge.spark.worker
+assert row_numbers(0).to_pylist() == []
+assert row_numbers(3, first=5).to_pylist() == [5, 6, 7]
+"""
+
+
+def test_a_worker_that_appends_needs_no_numpy() -> None:
+    """docs/cluster.md says that executors need it for upserts only."""
+    subprocess.run([sys.executable, "-c", WITHOUT_NUMPY], check=True)

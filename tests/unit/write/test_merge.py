@@ -424,6 +424,18 @@ def test_a_row_moves_when_its_partition_changes(tmp_path: Path) -> None:
     }
 
 
+def test_a_marked_row_stays_in_its_partition(tmp_path: Path) -> None:
+    """A deletion that names another partition leaves the row where it is, with the value of its folder."""
+    schema = pa.schema([*SIMPLE, pa.field("w", pa.string()), pa.field("_sdc_deleted_at", pa.timestamp("us", "UTC"))])
+    table = Table(tmp_path, schema, ["id"], partition_by=(Partition("v"),))
+    table.merge([table.spill([{"id": n, "v": "a", "w": "old"} for n in (1, 2, 3)])])
+    gone = {"_sdc_deleted_at": AT}
+    table.merge([table.spill([{"id": 1, "v": "b", "w": "new"} | gone, {"id": 2, "v": "a"} | gone, {"id": 3} | gone])])
+    assert [name.rpartition("/")[0] for name in table.files] == ["v=a"]
+    rows = {row["id"]: (row["v"], row["w"], row["_sdc_deleted_at"]) for row in table.rows()}
+    assert rows == {1: ("a", "new", AT), 2: ("a", "old", AT), 3: ("a", "old", AT)}
+
+
 VERSIONED = pa.schema(
     [*SIMPLE, pa.field("_sdc_deleted_at", pa.timestamp("us", "UTC")), pa.field("_sdc_table_version", pa.int64())]
 )
