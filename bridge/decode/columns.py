@@ -108,9 +108,14 @@ def texts(values: Iterable[Any], *, trusted: bool) -> list[str | None]:
         result = [None if value is None else orjson.dumps(value).decode() for value in values]
     except TypeError as error:
         raise NeedsExactPath from error  # nested deeper than orjson writes
-    if not trusted and any(text is not None and _FLOAT.search(text) for text in result):
+    if not trusted and has_double(result):
         raise InexactError
     return result
+
+
+def has_double(written: Iterable[str | None]) -> bool:
+    """Whether one of these JSON texts has a number that is a double."""
+    return any(text is not None and _FLOAT.search(text) for text in written)
 
 
 def column(values: list[Any], field: pa.Field, *, trusted: bool) -> pa.Array:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode.coerce import lines_of
-from bridge.decode.columns import InexactError, NeedsExactPath, may_be_lossy, texts
+from bridge.decode.columns import NeedsExactPath, has_double, may_be_lossy, texts
 from bridge.decode.exact import Batch, no_collector
 from bridge.decode.json_fields import column_of
 from bridge.schema.json_schema import JSON_TEXT, children
@@ -47,7 +47,7 @@ def add_written(batch: Batch, others: pa.Array) -> None:
         if may_be_lossy(whole):
             given = column_of(given.cast(pa.binary()).to_pylist(), _JSON)
         elif not is_ours:
-            given = None
+            given = pa.array(texts(objects, trusted=True), pa.string())
         _add(batch, others.is_valid(), objects, given)
 
 
@@ -81,12 +81,9 @@ def add_inferred(
             objects = [{name: record[name] for name in record if name not in names} for record in map(_record, lines)]
         except orjson.JSONDecodeError as error:
             raise NeedsExactPath from error
-        try:
-            written = texts(objects, trusted=False)
-        except InexactError:
-            if may_be_lossy(b"\n".join(lines)):
-                raise
-            written = texts(objects, trusted=True)
+        written = texts(objects, trusted=True)
+        if has_double(written) and may_be_lossy(b"\n".join(lines)):
+            raise NeedsExactPath
         _add(batch, has, objects, pa.array(written, pa.string()))
 
 
@@ -100,9 +97,7 @@ def same_shape(read: pa.StructType, declared: pa.StructType) -> bool:
     return all(read.field(field.name).type == field.type for field in declared)
 
 
-def _add(batch: Batch, has: pa.Array, objects: Sequence[dict[str, Any]], written: pa.Array | None) -> None:
-    if written is None:
-        written = pa.array(texts(objects, trusted=True), pa.string())
+def _add(batch: Batch, has: pa.Array, objects: Sequence[dict[str, Any]], written: pa.Array) -> None:
     batch.extra = pc.replace_with_mask(pa.nulls(batch.rows, pa.string()), has, written)
     for names, count in Counter(map(tuple, objects)).items():
         batch.outside.update(dict.fromkeys(names, count))

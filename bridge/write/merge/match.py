@@ -229,11 +229,13 @@ def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target
     current = np.array([folders.get(number) for number in target.tolist()], object)
     whole = ~winners.column(PARTIAL).to_numpy()
     leaves = (target >= 0) & (current != belongs)
-    _check_partial(task.spec.stream, winners.filter(pa.array(leaves & ~whole)), partition_by)
-    marks = pc.and_(is_deleted(winners), pa.array(leaves & ~whole))
-    for name in {partition.column for partition in partition_by}:
-        values = pc.if_else(marks, None, winners.column(name))
-        winners = winners.set_column(winners.schema.get_field_index(name), name, values)
+    if (partial := leaves & ~whole).any():
+        _check_partial(task.spec.stream, winners.filter(pa.array(partial)), partition_by)
+        marks = pc.and_(is_deleted(winners), pa.array(partial))
+        for name in {partition.column for partition in partition_by}:
+            place = winners.schema.get_field_index(name)
+            field = winners.schema.field(place).with_nullable(True)
+            winners = winners.set_column(place, field, pc.if_else(marks, None, winners.column(place)))
     return winners, np.where(leaves & whole, MOVED, target)
 
 
