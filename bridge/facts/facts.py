@@ -90,6 +90,10 @@ def _looks_wrong(record: RunRecord, last: RunRecord | None) -> Iterator[tuple[st
         yield "volume", f"{what}. What to do: {fix}"
     if not record.records and last and last.records:
         yield "empty", "the run loaded no record"
+    old_differences = {(one.stream, one.kind) for one in last.differences} if last else set[tuple[str, str]]()
+    for one in record.differences:
+        if (one.stream, one.kind) not in old_differences:
+            yield "drift", f"{one.stream}: {one.text}"
 
 
 def _drift(storage: Storage, record: RunRecord) -> Iterator[str]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-STANDSTILL, VOLUME, NO_STATE = "standstill", "volume", "no_state"
-"""The kinds of marks: a bookmark that does not move, far fewer rows than usual, no STATE."""
+STANDSTILL, VOLUME, NO_STATE, DIFFERS = "standstill", "volume", "no_state", "differs"
+"""The kinds of marks: a bookmark that does not move, far fewer rows than usual, no STATE, a table unlike its source."""
 
-SHORT = {STANDSTILL: "bookmark stands still", VOLUME: "few rows", NO_STATE: "no STATE"}
+SHORT = {
+    STANDSTILL: "bookmark stands still",
+    VOLUME: "few rows",
+    NO_STATE: "no STATE",
+    DIFFERS: "differs from its source",
+}
 """Each kind in a few words."""
 
 STANDING_RUNS = 3
@@ -27,6 +32,9 @@ def advice(kind: str, streams: Sequence[str], pipeline: str) -> tuple[str, str]:
     if kind == VOLUME:
         look = "look at the source, and at what the tap's user may see; if all is well there, nothing is to be done"
         return f"far fewer rows than usual: {names}", f"{look}; {log}"
+    if kind == DIFFERS:
+        fix = f"`singer-bridge runs show {pipeline}` says how, and what to type; docs/differences.md has all ways"
+        return f"not everything is as the source has it: {names}", fix
     again = "the next run extracts all of them again"
     fix = "report it to the tap's authors; `on_no_state: fail` refuses such a run before anything is committed"
     return f"rows came, and no STATE did, so {again}: {names}", fix

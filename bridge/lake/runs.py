@@ -66,6 +66,18 @@ class StreamResult(Struct, frozen=True):
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
 
 
+class Difference(Struct, frozen=True):
+    """A way in which a table is not what its source is, or may not be: found by a run that stored what it could."""
+
+    stream: str
+    kind: str
+    """A short word for programs, as docs/differences.md lists them: `null_key`, `lost_digits`, `new_column`."""
+    text: str
+    """What differs and what to do, for people; the stream is named before it."""
+    rows: int | None = None
+    """How many rows or values; None: not known."""
+
+
 class Since(Struct, frozen=True):
     """From when the age of what a pipeline has loaded counts: its last success, or without one its first run."""
 
@@ -117,6 +129,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     marks: dict[str, tuple[str, ...]] = {}
     """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
+    differences: tuple[Difference, ...] = ()
+    """How tables differ from their source, as far as the run knows."""
     error: RunError | None = None
     stored: dict[str, Any] = {}
     """The record as it is stored, for programs; it may have keys of a newer version."""

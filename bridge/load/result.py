@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
 from bridge.errors import BridgeError
+from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
+from bridge.lake.runs import Difference
 
 
 @dataclass(slots=True)
@@ -103,6 +107,8 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     marks: dict[str, list[str]] = field(default_factory=dict)
     """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
+    differences: list[Difference] = field(default_factory=list)
+    """How tables differ from their source, as far as the run knows. Add to it with `differ` only."""
     error: BridgeError | None = None
     """Why it failed."""
 
@@ -110,6 +116,14 @@ class Result:
     def records(self) -> int:
         """How many records were committed, over all streams."""
         return sum(counts.committed for counts in self.streams.values())
+
+    def differ(self, difference: Difference) -> None:
+        """Say that a table differs from its source: in the summary, in the run record, to `status` and receivers."""
+        if difference in self.differences:
+            return
+        self.differences.append(difference)
+        self.warnings.append(f"{difference.stream}: {difference.text}")
+        self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""
@@ -129,6 +143,7 @@ class Result:
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "warnings": self.warnings,
             "marks": self.marks,
+            "differences": [structs.asdict(each) for each in self.differences],
             "error": error and _error(error),
         }
 

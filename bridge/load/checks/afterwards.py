@@ -42,7 +42,7 @@ def look_back(
             is_narrowed=is_narrowed or reader.is_partial,
         )
         judgement = loaded.judge(plan.committer.storage)
-        result.marks = judgement.marks
+        result.marks |= judgement.marks
         result.warnings += judgement.warnings
     if not (catalog or result.streams or after.tables or is_piped):
         result.warnings.append(silent(pipeline.name, declared))

@@ -123,6 +123,19 @@ def test_what_looks_wrong_is_told_once(tmp_path: Path) -> None:
         assert "s (2)" in server.bodies[0]["message"]
 
 
+def test_a_difference_from_the_source_is_told_once(tmp_path: Path) -> None:
+    """As drift: each kind of each stream when it is new, not in each run that finds it again."""
+    runs = Runs(tmp_path)
+    first = {"stream": "s", "kind": "null_key", "text": "200 rows without updated_at", "rows": 200}
+    second = {"stream": "s", "kind": "lost_digits", "text": "12 values lost digits"}
+    with receiver() as server:
+        pipeline = settings(tmp_path, server.port)
+        for differences in ([first], [first | {"rows": 201}], [first, second], [second]):
+            after_run(runs.storage, pipeline, runs.ended("success", differences=differences))
+        assert server.kinds == ["drift", "drift"]
+        assert [body["message"] for body in server.bodies] == [f"s: {one['text']}" for one in (first, second)]
+
+
 def test_a_long_history_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run before and the last success are read, however many failed in between."""
     runs = Runs(tmp_path)
