@@ -88,7 +88,10 @@ class Listening(Hub):
 
 
 def test_each_event_comes_once(root: Path) -> None:
-    """A run that began and ended, wherever it ran, and its commit; nothing at the first look, nothing at the next."""
+    """A run that began and ended, wherever it ran, and its commit; nothing at the first look, nothing at the next.
+
+    The watch looks by itself, too: perhaps after the commit, before the run's record, so the commit has no order here.
+    """
     hub = Listening()
     watch = Watch(Pipelines(root / "bridge.yaml", None), Waiting(), hub)
     watch.start()
@@ -100,8 +103,9 @@ def test_each_event_comes_once(root: Path) -> None:
         watch.all(30)
     finally:
         watch.close()
-    assert [kind for kind, _ in hub.events] == ["run_started", "run_ended", "committed"]
-    started, ended, committed = (facts for _, facts in hub.events)
+    assert [kind for kind, _ in hub.events if kind != "committed"] == ["run_started", "run_ended"]
+    (committed,) = (facts for kind, facts in hub.events if kind == "committed")
+    started, ended = (facts for kind, facts in hub.events if kind != "committed")
     assert started["run_id"] == ended["run_id"] == run
     assert (ended["status"], ended["records"]) == ("success", 3)
     assert (committed["pipeline"], committed["commit"]) == ("failing", 4)
