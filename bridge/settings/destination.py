@@ -14,7 +14,7 @@ from bridge.settings.values.buckets import (
     storage_account,
     storage_class,
 )
-from bridge.settings.values.catalogs import catalog_properties, levels
+from bridge.settings.values.catalogs import NAMED, address, catalog_properties, levels
 from bridge.settings.values.checked import table_path, wrong
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.layout import LEVELS, PartitionBy, SortBy
@@ -140,6 +140,11 @@ class Catalog(Section):
     """The namespace of the tables; dots separate levels; `{pipeline}` is filled in."""
     properties: Annotated[dict[str, str], BeforeValidator(catalog_properties)] = Field(default_factory=dict)
     """Properties for pyiceberg: `type`, `uri`, `warehouse` and others; nothing secret."""
+
+    @model_validator(mode="after")
+    def _is_named(self) -> Catalog:
+        NAMED[self.name, address(self.properties)] = self.properties
+        return self
 
 
 class Destination(Section):

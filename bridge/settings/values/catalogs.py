@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -29,6 +30,11 @@ _ALLOWED = re.compile(
     r"|client\.(region|profile-name|role-arn|role-session-name)|s3\.(endpoint|region|force-virtual-addressing)"
 )
 """The properties of a catalog that name no class for pyiceberg to import, no file to write, and no secret."""
+_ABOUT_TABLES = re.compile(
+    r"type|warehouse|prefix|namespace-separator|rest-page-size|snapshot-loading-mode|scan-planning-mode"
+    r"|view-endpoints-supported|glue\.(id|skip-archive)|table-name|hive\.hive2-compatible|lock-check-.*|schema_version"
+)
+"""The properties that choose among a catalog's tables and ways, but no host, no identity and no secret to send."""
 _HEADERS = frozenset(
     {"accept", "accept-language", "content-type", "polaris-realm", "user-agent", "x-client-version"}
     | {"x-goog-user-project", "x-iceberg-access-delegation", "x-project-id"}
@@ -41,6 +47,17 @@ _SET_BY_US = {
     "name": "write destination.catalog.name",
     "py-io-impl": "leave it out: files are reached as destination.bucket and destination.s3 say",
 }
+
+
+NAMED: dict[tuple[str, str], dict[str, str]] = {}
+"""The catalogs that this process' settings name, by name and address, with all of their properties.
+
+Secrets of this machine go only to these, and to those of pyiceberg's own configuration: a bucket names no host."""
+
+
+def address(properties: Mapping[str, Any]) -> str:
+    """Where a catalog is: its URI, or of one that has none, as AWS Glue, its type."""
+    return str(properties.get("uri") or properties.get("type") or "")
 
 
 def levels(value: Any) -> Any:
@@ -61,6 +78,11 @@ def is_harmless(key: str, value: Any) -> bool:
     if key.startswith("header."):
         return key.removeprefix("header.").lower() in _HEADERS
     return _ALLOWED.fullmatch(key) is not None
+
+
+def is_about_tables(key: str, value: Any) -> bool:
+    """Whether a property may come from a bucket or a server's answer, also where this machine's secrets are sent."""
+    return isinstance(value, str) and _ABOUT_TABLES.fullmatch(key) is not None
 
 
 def without_secrets(text: str) -> str:

@@ -5,7 +5,8 @@ comes from where pyiceberg looks for it by itself: `PYICEBERG_CATALOG__<NAME>__*
 
 Without such a file the catalog is SQLite's, in the bucket: `.bridge/catalog.db`, of a bucket that is a folder.
 
-Others may write to the bucket. So what it says chooses no Python class, and no SQLite file that is no catalog yet.
+Others may write to the bucket. So what it says chooses no Python class, no SQLite file that is no catalog yet, and no
+host that gets a secret of this machine: only settings name those, bridge.yaml or pyiceberg's own configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
-from bridge.settings.values.catalogs import is_harmless, without_secrets
+from bridge.settings.values.catalogs import NAMED, address, is_about_tables, is_harmless, without_secrets
 from bridge.storage import Storage
 
 if TYPE_CHECKING:
@@ -132,15 +133,16 @@ def sqlite_uri(storage: Storage) -> str:
 def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     """The catalog, which reads and writes metadata through the storage. Raises `LakeError`.
 
-    Where this machine's configuration of pyiceberg says something else than the bucket, it wins.
+    Where this machine's configuration of pyiceberg says something else than the bucket, it wins. Raises `CorruptLake`
+    if only the bucket names the catalog's host: it would get the secrets, or the password, that this machine has.
     """
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     from bridge.lake.formats.iceberg.io import STORAGE, BucketIO
 
+    own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
+    properties = {name: value for name, value in _believed(facts, own).items() if name not in own}
     try:
-        own = _ENV_CONFIG.get_catalog_config(facts.name) or {}
-        properties = {name: value for name, value in facts.properties.items() if name not in own}
         kind = _kind(facts.name, properties | own)
         _prepare(kind, own)
         if storage.folder is not None:
@@ -156,6 +158,36 @@ def open_catalog(storage: Storage, facts: CatalogFacts) -> Catalog:
     # A table's own properties, which lie in the bucket, win over these.
     catalog._load_file_io = lambda *_, **__: io  # type: ignore[method-assign]
     return catalog
+
+
+def _believed(facts: CatalogFacts, own: Mapping[str, Any]) -> dict[str, str]:
+    """The properties to load the catalog with, beside those of pyiceberg's own configuration, `own`.
+
+    Settings that name the same catalog are believed whole; the bucket's copy of them may have been changed.
+    """
+    where = address(facts.properties)
+    if where.startswith("sqlite://"):  # a file that was looked at, and has no password
+        return facts.properties
+    if (named := NAMED.get((facts.name, where))) is not None:
+        return named
+    if address(own):
+        return {name: value for name, value in facts.properties.items() if is_about_tables(name, value)}
+    part = "uri" if "uri" in facts.properties else "type"
+    hint = (
+        f"if it is yours, name it on this machine: destination.catalog in bridge.yaml, or type "
+        f"{_variable(facts.name, part)}={without_secrets(where)} before the command; if not, see who may write to the "
+        "bucket"
+    )
+    raise CorruptLake(
+        "only the bucket names this catalog, and it would get this machine's secrets",
+        hint=hint,
+        **{part: without_secrets(where)},
+    )
+
+
+def _variable(catalog: str, name: str) -> str:
+    """The environment variable by which pyiceberg knows a catalog's property."""
+    return f"PYICEBERG_CATALOG__{catalog.upper().replace('-', '_')}__{name.upper()}"
 
 
 def _prepare(kind: str, own: Mapping[str, Any]) -> None:
@@ -198,7 +230,7 @@ def unreachable(facts: CatalogFacts, error: BaseException) -> LakeError:
     text = without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__
     hint = (
         "look at destination.catalog; what is secret belongs into the environment, such as "
-        f"PYICEBERG_CATALOG__{facts.name.upper().replace('-', '_')}__TOKEN"
+        f"{_variable(facts.name, 'token')}"
     )
     if "timestamp with local time zone" in text:
         hint = 'Hive 2 has no such type: add to destination.catalog.properties: hive.hive2-compatible: "true"'

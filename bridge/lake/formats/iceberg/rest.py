@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pyiceberg.catalog.rest import ConfigResponse
 from pyiceberg.table.update import AddSchemaUpdate
+
+from bridge.settings.values.catalogs import is_about_tables
 
 if TYPE_CHECKING:
     from requests import Response
@@ -24,9 +27,21 @@ class AddSchema(AddSchemaUpdate):
     last_column_id: int = Field(alias="last-column-id")
 
 
+class TablesOnly(ConfigResponse):
+    """A server's settings for its clients, as far as they say which tables it has."""
+
+    @model_validator(mode="after")
+    def _leave_out(self) -> TablesOnly:
+        for part in filter(None, (self.defaults, self.overrides)):
+            for key in [key for key, value in part.items() if not is_about_tables(key, value)]:
+                del part[key]
+        return self
+
+
 def prepare_rest(own: Mapping[str, Any]) -> None:
     """Have pyiceberg speak to REST catalogs as we need it. `own` is what this machine's configuration says."""
     _keep_foreign_classes_out(own)
+    _believe_little()
     _limit_requests()
     _send_every_field()
 
@@ -51,6 +66,16 @@ def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
             return AuthManagerFactory.create(class_or_name, config)
 
     rest.AuthManagerFactory = OwnManagers  # type: ignore[attr-defined]
+
+
+def _believe_little() -> None:
+    """Take from a server's answer which tables it has, but no other host, identity, file or certificate.
+
+    pyiceberg would read the file of `auth.google.credentials_path`, and send a secret to `oauth2-server-uri`.
+    """
+    from pyiceberg.catalog import rest
+
+    rest.ConfigResponse = TablesOnly  # type: ignore[misc]
 
 
 def _limit_requests() -> None:

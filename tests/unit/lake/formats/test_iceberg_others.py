@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +39,32 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "trap_of_others.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield mark
+
+
+class Catcher:
+    """A server that keeps the first bytes of all that comes, and answers nothing."""
+
+    def __enter__(self) -> Catcher:
+        self.requests: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+        return self
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                with connection:
+                    connection.settimeout(5)
+                    self.requests.append(connection.recv(4096))
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(10)
 
 
 def put(lake: IcebergLake, **properties: Any) -> None:
@@ -77,15 +106,96 @@ def test_settings_that_a_bucket_would_refuse(settings: Load, properties: str) ->
     assert "PYICEBERG_CATALOG__<NAME>__" in caught.value.hint
 
 
-def test_the_answer_of_a_server(lake: IcebergLake, trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A REST catalog that names a class to authenticate with is refused, and nothing of that name is called."""
-    with RestCatalog(tmp_path) as server:
-        auth = {"type": "custom", "impl": CLASS, "custom": {}}
-        monkeypatch.setattr(server, "_done", lambda *_: (200, {"defaults": {}, "overrides": {"auth": auth}}))
-        put(lake, type="rest", uri=server.uri)
-        with pytest.raises(LakeError, match=f"a class of its own to authenticate: {CLASS}"):
-            open_catalog(lake.storage, read_catalog(lake.storage, "p"))
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What this machine's configuration of pyiceberg has for the catalog `lake`: secrets, and at first no address."""
+    own = {"token": "s3cret-token", "credential": "id:s3cret-client"}
+    configured = SimpleNamespace(get_catalog_config=lambda name: own if name == "lake" else None)
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", configured)
+    monkeypatch.setenv("PGPASSWORD", "s3cret-password")
+    return own
+
+
+def test_the_answer_of_a_server(
+    lake: IcebergLake, trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: dict[str, str]
+) -> None:
+    """Of a catalog's answer nothing is taken but what its tables are: no class to call, no file to read and to send.
+
+    Neither another host for the secrets, nor another for the requests.
+    """
+    file = tmp_path / "google.json"
+    file.write_text("{}")
+    with RestCatalog(tmp_path) as server, Catcher() as thief:
+        del secrets["credential"]
+        secrets["uri"] = server.uri
+        for auth in (
+            {"type": "custom", "impl": CLASS, "custom": {}},
+            {"type": "google", "google": {"credentials_path": str(file)}},
+            {"type": "oauth2", "oauth2": {"client_id": "a", "client_secret": "b", "token_url": thief.uri}},
+        ):
+            extra = {"auth": auth, "uri": thief.uri, "oauth2-server-uri": thief.uri, "ssl": {"cabundle": str(file)}}
+            extra["rest.sigv4-enabled"] = "true"
+            for part in ("defaults", "overrides"):
+                answer = {"defaults": {}, "overrides": {}} | {part: extra | {"prefix": "tables"}}
+                monkeypatch.setattr(server, "_done", lambda *_, answer=answer: (200, answer))
+                put(lake, type="rest", uri=thief.uri)
+                catalog = open_catalog(lake.storage, read_catalog(lake.storage, "p"))
+                assert catalog.properties["prefix"] == "tables"
+                assert not extra.keys() & (catalog.properties.keys() - {"uri"})
+                assert catalog.uri == server.uri  # type: ignore[attr-defined]
+        assert thief.requests == []
     assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"type": "rest"}, {"type": "rest", "rest.sigv4-enabled": "true"}, {"type": "hive"}, {}],
+    ids=["rest", "signed", "hive", "inferred"],
+)
+def test_a_host_that_only_the_bucket_names(
+    lake: IcebergLake, properties: dict[str, str], secrets: dict[str, str]
+) -> None:
+    """It is not asked, so it gets no token, no client secret and no signature; the error says host and way out."""
+    with Catcher() as thief:
+        uri = thief.uri.replace("http", "thrift") if properties.get("type") == "hive" else thief.uri
+        put(lake, **properties, uri=uri)
+        with pytest.raises(CorruptLake, match=f"only the bucket names this catalog.*uri={uri}") as caught:
+            lake.append(lake.open(FIRST), [1])
+        assert f"type PYICEBERG_CATALOG__LAKE__URI={uri} before the command" in caught.value.hint
+        assert thief.requests == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql+psycopg", "mysql+pymysql"])
+def test_a_database_that_only_the_bucket_names(lake: IcebergLake, scheme: str, secrets: dict[str, str]) -> None:
+    """It is not connected to, so it gets no password of `PGPASSWORD` or `~/.pgpass`."""
+    with Catcher() as thief:
+        put(lake, type="sql", uri=f"{scheme}://operator@127.0.0.1:{thief.port}/catalog")
+        with pytest.raises(CorruptLake, match="only the bucket names this catalog"):
+            lake.append(lake.open(FIRST), [1])
+        assert thief.requests == []
+
+
+@pytest.mark.parametrize("kind", ["glue", "dynamodb", "bigquery"])
+def test_a_cloud_catalog_that_only_the_bucket_names(lake: IcebergLake, kind: str) -> None:
+    """Neither is asked with this machine's identity, at an endpoint that the bucket chose."""
+    put(lake, type=kind, **{"glue.endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(CorruptLake, match=f"only the bucket names this catalog.*type={kind}"):
+        lake.append(lake.open(FIRST), [1])
+
+
+def test_settings_are_believed_not_the_copy_in_the_bucket(
+    lake: IcebergLake, tmp_path: Path, secrets: dict[str, str]
+) -> None:
+    """A writer of the bucket who adds a host for the client secret to the catalog of our settings gets nothing."""
+    with RestCatalog(tmp_path) as server, Catcher() as thief:
+        del secrets["credential"]
+        properties = {"type": "rest", "uri": server.uri}
+        keep_catalog(lake.storage, lake.pipeline(catalog={"properties": properties}))
+        secrets["credential"] = "id:s3cret-client"
+        put(lake, **properties, **{"oauth2-server-uri": thief.uri, "header.user-agent": "x"})
+        with pytest.raises(LakeError):  # our server gives no tokens
+            open_catalog(lake.storage, read_catalog(lake.storage, "p"))
+        assert thief.requests == []
 
 
 def test_the_environment_names_the_server(lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
