@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -35,6 +36,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds until a held pipeline is looked at again; the pause doubles each time."""
 _PATIENCE = 5.0
 """Seconds that a bucket has to say who holds a pipeline. After that its run keeps no other one waiting."""
+_FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""What keeps this machine from starting a process, and passes: the run is tried again, as one that is held."""
 _REASONS = 1000
 """Of so many runs that never started the reason is known."""
 
@@ -232,8 +235,13 @@ class RunQueue:
             code = self._run(job)
         except Exception as error:  # noqa: BLE001 - one run that cannot be started must not end the service
             reason = f"the run could not be started: {type(error).__name__}: {error}"
-            job.not_run = "" if job.attempts else reason
-            self._log.failed(job.pipeline, reason)
+            if isinstance(error, OSError) and error.errno in _FOR_NOW and not job.attempts:
+                code = PipelineHeld.exit_code
+                if job.pause == _FIRST_PAUSE:
+                    self._log.waits(job.pipeline, LakeError(reason))
+            else:
+                job.not_run = "" if job.attempts else reason
+                self._log.failed(job.pipeline, reason)
         finally:
             with self._lock:
                 if code == PipelineHeld.exit_code and not job.stops:

@@ -149,5 +149,8 @@ def stop(request: Request) -> Response:
 
 async def events(request: Request) -> Response:
     """What happens from now on, as server-sent events."""
+    hub = site_of(request).hub
+    if hub.is_full:
+        raise HTTPException(503, "too many listen already: close some, or ask /api/pipelines now and then")
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(site_of(request).hub.listen(), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(hub.listen(), media_type="text/event-stream", headers=headers)

@@ -11,6 +11,8 @@ from bridge.exact_json import dumps
 
 _WAITING = 1000
 """Events that wait for a listener; one that is slower misses some, and learns that by a gap in the ids."""
+_MOST = 100
+"""Listeners at once. Each has a connection, and the page needs some for other requests."""
 _SILENCE = 15.0
 """Seconds after which a comment is sent, so that proxies do not close the connection."""
 
@@ -31,6 +33,11 @@ class Hub:
     @property
     def listeners(self) -> int:
         return len(self._queues)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may listen."""
+        return len(self._queues) >= _MOST
 
     def publish(self, kind: str, facts: dict[str, Any]) -> None:
         """Send an event to everybody who listens."""

@@ -28,11 +28,15 @@ def page_served(
         import uvicorn
 
         from bridge.service.web.app import make_app
+        from bridge.service.web.connections import BoundedProtocol, raise_file_limit
     except ImportError as error:
         raise SettingsError("the page needs starlette, jinja2 and uvicorn", hint=_EXTRA, missing=error.name) from error
     app = make_app(file, environment, runs, host=settings.host, token=settings.token)
     with _taken(settings.host, settings.port) as taken:
-        config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=5)
+        raise_file_limit()
+        config = uvicorn.Config(
+            app, http=BoundedProtocol, ws="none", log_level="error", access_log=False, timeout_graceful_shutdown=5
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, name="page")
         thread.start()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -37,6 +40,21 @@ def queue(tmp_path: Path) -> Queue:
     return Queue(tmp_path)
 
 
+@contextmanager
+def descriptors_used_up() -> Iterator[None]:
+    limit, used = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                used.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        for each in used:
+            os.close(each)
+
+
 def now() -> datetime:
     return datetime.now(timezone.utc)
 
@@ -67,6 +85,15 @@ def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     assert queue.runs.not_run(live.run_id) == "stopped before it started"
     assert queue.log[-1] == ("left_out", "shop", "stopped before it started")
     lease.close(head=0, clean=True)
+
+
+def test_a_run_that_finds_no_descriptors_is_tried_again(queue: Queue) -> None:
+    """It waits, which is said once, and starts when there are some again."""
+    queue.runs.start_due(Due("shop", now(), "schedule"))
+    with descriptors_used_up():
+        until(lambda: queue.turn() or [entry for entry in queue.log if entry[0] == "waits"])
+    queue.until_empty()
+    assert [entry[0] for entry in queue.log if entry[0] != "started"] == ["waits", "finished"]
 
 
 def test_a_run_of_a_part_does_not_replace_the_schedule(queue: Queue) -> None:
