@@ -19,7 +19,8 @@ import simplejson
 
 from bridge.decode.instants import date_of, timestamp_of
 from bridge.decode.postgres_text import INFINITE, array_items
-from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, json_pointer, source
+from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, source
+from bridge.schema.valid import json_pointer
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

@@ -20,13 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from sys import float_info
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from bridge.errors import DataError
+from bridge.schema.references import References
+from bridge.schema.valid import SAYS_TYPE, valid_schema
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
@@ -60,20 +61,16 @@ STRING: Shape = (pa.string(), None)
 DECIMAL_FORMATS = frozenset({"singer.decimal", "x-singer.decimal"})
 STRING_FORMATS = {"date-time": TIMESTAMP, "date": pa.date32()}
 STRING_LIKE = (pa.string(), TIMESTAMP, pa.date32())
-SAYS_TYPE = frozenset({"type", "anyOf", "oneOf", "allOf", "$ref", "properties"})
-TOLERATED = frozenset({"exclusiveMaximum", "exclusiveMinimum", "required"})
-"""Keywords with another meaning in drafts 3 and 4, which taps still use; no type depends on them."""
-
 _HINT = "nothing was stored; correct this stream's schema in the tap's catalog, or deselect the stream"
 
 
 def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Field]:
     """The columns of one SCHEMA message in its order; only declared keys are not nullable.
 
-    An object or a list deeper than `DEEPEST` is JSON text. Raises `DataError` for an invalid JSON Schema, a `$ref`
-    without a target, and a key that is not a property.
+    An object or a list deeper than `DEEPEST` is JSON text, and so is what has no valid type: `valid_schema` says where.
+    Raises `DataError` for a `$ref` without a target, and a key that is not a property.
     """
-    root = _checked(schema)
+    root, _ = valid_schema(schema)
     reader = _Reader(root)
     top = reader.resolve(root, "", ())
     properties = (top[0].get("properties") if top else None) or {}
@@ -130,11 +127,6 @@ def is_null_only(field: pa.Field) -> bool:
     return (field.metadata or {}).get(b"kind") == b"null"
 
 
-def json_pointer(path: Iterable[object]) -> str:
-    """The JSON pointer of these steps; empty for the whole document."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
-
-
 class Names:
     """Unique names of columns: Spark refuses a table whose columns differ only in case."""
 
@@ -155,49 +147,11 @@ class Names:
         return candidate
 
 
-def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, checked. With properties it is an object, whatever its type says."""
-    from jsonschema import Draft7Validator  # slow to import, and not needed to read tables
-
-    root = dict(schema)
-    if isinstance(root.get("properties"), dict):
-        root["type"] = "object"
-        if _is_of_valid_parts(root):
-            return root
-    for error in Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(root):
-        path = list(error.absolute_path)
-        if path and path[-1] in TOLERATED and path[-2:-1] != ["properties"]:
-            continue
-        raise DataError(
-            "stream schema is not valid JSON Schema",
-            hint=_HINT,
-            pointer=json_pointer(path) or "/",
-            value=repr(error.instance)[:80],
-        )
-    return root
-
-
-def _is_of_valid_parts(root: dict[str, Any]) -> bool:
-    """Whether an object and each of its properties is valid JSON Schema. Most properties were seen in other streams."""
-    try:
-        rest = orjson.dumps(root | {"properties": {}})
-        return all(map(_is_valid, (rest, *map(orjson.dumps, root["properties"].values()))))
-    except TypeError:  # nested deeper than orjson writes
-        return False
-
-
-@lru_cache(4096)
-def _is_valid(schema: bytes) -> bool:
-    from jsonschema import Draft7Validator
-
-    return bool(Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(orjson.loads(schema)))
-
-
 class _Reader:
     """Reads one schema document; local references start from its root."""
 
     def __init__(self, root: dict[str, Any]) -> None:
-        self.root = root
+        self._references = References(root)
 
     def fields(
         self,
@@ -292,11 +246,9 @@ class _Reader:
         return merged, seen
 
     def target(self, reference: str, at: str) -> Any:
-        """The target of a local reference."""
-        node: Any = self.root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
-        if node is None or not reference.startswith("#"):
+        """The target of a reference into this document."""
+        node = self._references.target(reference)
+        if node is None:
             raise DataError("schema reference leads nowhere", hint=_HINT, ref=reference, pointer=at or "/")
         return node
 
@@ -308,6 +260,7 @@ _JSON_TYPES = {
     float: "number",
     dict: "object",
     list: "array",
+    Decimal: "number",
     type(None): "null",
 }
 
@@ -382,15 +335,23 @@ def _number(node: Mapping[str, Any]) -> Shape:
 
 
 def _bound_digits(node: Mapping[str, Any]) -> int:
-    """Digits before the point that the bounds allow beyond int64; 0 where int64 holds them all."""
+    """Digits before the point that bounds or values allow beyond int64; 0 where int64 holds them all.
+
+    A bound beyond what a double holds, such as 1e400, bounds nothing.
+    """
     digits = 0
     for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
-        bound = node.get(word)
-        if bound is None or isinstance(bound, bool):
+        bound: Any = node.get(word)
+        is_number = isinstance(bound, (int, float, Decimal)) and not isinstance(bound, bool)
+        if not is_number or not abs(bound) <= float_info.max:
             continue
         inside = int(bound)
         if word.startswith("exclusive") or node.get(f"exclusive{word.capitalize()}") is True:
             inside -= 1 if inside > 0 else -1
-        if inside not in INT64:
-            digits = max(digits, len(str(abs(inside))))
-    return digits
+        digits = max(digits, _beyond_int64(inside))
+    values = [node["const"]] if "const" in node else node.get("enum", ())
+    return max([digits, *(_beyond_int64(value) for value in values if type(value) is int)])
+
+
+def _beyond_int64(value: int) -> int:
+    return 0 if value in INT64 else len(str(abs(value)))

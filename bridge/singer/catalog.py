@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridge.errors import TapError
-from bridge.exact_json import NotJson, loads
+from bridge.exact_json import NotJson, dumps, loads
 
 Catalog = dict[str, Any]
 StreamEntry = dict[str, Any]
@@ -34,8 +34,14 @@ def parse_catalog(text: bytes) -> Catalog | None:
     if isinstance(catalog, dict) and "type" in catalog and "streams" not in catalog:
         return None
     streams = catalog.get("streams") if isinstance(catalog, dict) else None
-    if not isinstance(streams, list) or not all(isinstance(stream, dict) for stream in streams):
+    if not isinstance(streams, list):
         raise TapError("this is not a catalog", hint=_HINT)
+    for number, stream in enumerate(streams):
+        if not isinstance(stream, dict):
+            shown = dumps(stream).decode()[:80]
+            raise TapError(
+                "this is not a catalog: a stream in it is no object", hint=_HINT, **{f"streams[{number}]": shown}
+            )
     return dict(catalog)
 
 
@@ -212,7 +218,7 @@ def key_properties(stream: StreamEntry) -> list[str]:
     """The columns that identify a row: for a view those that the user chose, for a table its own."""
     for name in _KEYS:
         if keys := _fact(stream, name):
-            return [str(key) for key in keys]
+            return [keys] if isinstance(keys, str) else [str(key) for key in keys]
     return []
 
 

@@ -363,10 +363,17 @@ def _whole(digits: str) -> int | float:
     return int(digits) if len(digits) < _LONGEST_WHOLE else float(digits)
 
 
+def _fraction(digits: str) -> float | Decimal:
+    """A number with a point or an exponent; exact where it is so near to 0 that a double would be 0."""
+    return float(digits) or Decimal(digits) or 0.0
+
+
 def parse(line: bytes) -> dict[str, Any] | None:
     """One line as a message; None for any other line."""
     try:
         message = orjson.loads(line)
+        if isinstance(message, dict) and message.get("type") == "SCHEMA":  # orjson cuts integers beyond 64 bits
+            message = json.loads(line.decode(), parse_int=_whole, parse_float=_fraction)
     except orjson.JSONDecodeError:
         try:  # orjson refuses NaN and lone surrogates, which some taps write
             message = json.loads(line.decode(), parse_int=_whole)

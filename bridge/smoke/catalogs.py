@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.decode.validate import draft_of
-from bridge.schema.json_schema import json_pointer
+from bridge.schema.valid import json_pointer
 from bridge.singer.catalog import Catalog, StreamEntry, key_properties, replication_key, stream_id, stream_ids
 from bridge.smoke.verdicts import Verdicts
 

@@ -12,7 +12,7 @@ import simplejson
 from bridge.decode.instants import date_of, timestamp_of
 from bridge.decode.validate import validator_of
 from bridge.exact_json import NotJson, loads
-from bridge.schema.json_schema import json_pointer
+from bridge.schema.valid import json_pointer
 from bridge.singer.messages import parse
 from bridge.smoke.catalogs import schema_error
 from bridge.smoke.verdicts import Verdicts

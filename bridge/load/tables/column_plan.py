@@ -14,6 +14,7 @@ from bridge.errors import SettingsError
 from bridge.schema.json_schema import EXTRA, Names, source
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
+from bridge.schema.valid import valid_schema
 from bridge.settings.options import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema
@@ -131,7 +132,8 @@ class ColumnPlan:
             left_out += [each for each in selected if source(each) in METADATA and source(each) != DELETED_AT]
             selected = with_metadata(selected)
         schema = TableSchema(pa.schema(self._named(selected) or columns.arrow))
-        return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, tuple(self._notes(fields)))
+        notes = [f"{self.stream}: {text}" for text in valid_schema(message.schema)[1]]
+        return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, (*self._notes(fields), *notes))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
         """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""

@@ -96,6 +96,22 @@ def test_what_is_no_catalog(text: bytes) -> None:
     assert "--discover" in caught.value.hint
 
 
+@pytest.mark.parametrize("odd", ["null", '"a"', "5"])
+def test_a_stream_that_is_none_is_named(odd: str) -> None:
+    """By its place in the file, with what stands there."""
+    with pytest.raises(TapError, match=rf"streams\[1\]={odd}"):
+        parse_catalog(f'{{"streams": [{{"stream": "a"}}, {odd}]}}'.encode())
+
+
+@pytest.mark.parametrize("name", ["key_properties", "table-key-properties", "view-key-properties"])
+def test_a_key_that_is_a_text_is_one_column(name: str) -> None:
+    """Not one for each of its letters."""
+    entry = {"stream": "a", "key_properties": "order_id"}
+    if "-" in name:
+        entry = {"stream": "a", "metadata": [{"breadcrumb": [], "metadata": {name: "order_id"}}]}
+    assert key_properties(entry) == ["order_id"]
+
+
 def test_parse_catalog_keeps_every_digit() -> None:
     """What a catalog says of bounds is passed back to the tap as it came."""
     text = b'{"streams": [{"stream": "a", "schema": {"maximum": 99999999999999999999999, "multipleOf": 0.10}}]}'

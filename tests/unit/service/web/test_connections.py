@@ -12,8 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from bridge.service.web import connections, hub
-from bridge.service.web.connections import raise_file_limit
+from bridge.service.web import hub
+from bridge.service.web.door import connections
+from bridge.service.web.door.connections import raise_file_limit
 from bridge.service.web.server import page_served
 from bridge.settings.service import Service
 from tests.support.busy_lake import write_settings
