@@ -175,8 +175,9 @@ def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outco
     """The rows before and after, for the guard to judge, if the commit removes rows."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
-    if merged.swept:
-        return Outcome(stream, table.rows, table.rows - merged.swept + merged.counts["inserted"], replaces=True)
+    if merged.swept or merged.dropped:
+        after = table.rows - merged.swept - merged.dropped + merged.counts["inserted"]
+        return Outcome(stream, table.rows, after, replaces=bool(merged.swept), merges=bool(merged.dropped))
     return None
 
 

@@ -49,6 +49,9 @@ class Merged:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     swept: int = 0
     """Rows of older versions that were removed or marked."""
+    dropped: int = 0
+    """Rows that were removed as more than one had the key of a newer row; `dropped_nulls`: whose key has a null."""
+    dropped_nulls: int = 0
     empty: list[FileAdd] = field(default_factory=list)
     """Pending files without a row, which nobody needs."""
     changes: list[RowChanges] = field(default_factory=list)
@@ -56,8 +59,9 @@ class Merged:
 
     def facts(self) -> dict[str, Any]:
         """What the commit says of the merge; empty if no row was merged or swept."""
-        swept = {"swept": self.swept} if self.swept else {}
-        return dict(self.counts) | swept if swept or self.counts["rows"] else {}
+        more = {"swept": self.swept, "dropped": self.dropped, "dropped_nulls": self.dropped_nulls}
+        more = {name: rows for name, rows in more.items() if rows}
+        return dict(self.counts) | more if more or self.counts["rows"] else {}
 
 
 class Merger:
@@ -65,7 +69,7 @@ class Merger:
 
     def __init__(self, context: WriteContext, each: MapOnExecutors) -> None:
         self._context, self._each = context, each
-        self._ranges: dict[str, dict[str, Range]] = defaultdict(dict)
+        self._ranges: dict[tuple[str, tuple[str, ...]], dict[str, Range]] = defaultdict(dict)
 
     def merge(self, spec: MergeSpec, table: TableState, spills: Sequence[SpillFile], *, anew: bool = False) -> Merged:
         """Merge rows into the table, or with `anew` into an empty one that replaces it."""
@@ -138,6 +142,8 @@ class Merger:
             merged.adds += [file.add() for file in report.files]
             for name in (*COUNTS, "moved"):
                 merged.counts[name] = merged.counts.get(name, 0) + getattr(report, name)
+            merged.dropped += report.dropped
+            merged.dropped_nulls += report.dropped_nulls
             for number in report.touched:
                 touched[int(number)].append(report.winners)
         counts = merged.counts
@@ -146,7 +152,7 @@ class Merger:
         return touched
 
     def _ranges_of(self, stream: str, live: Sequence[str], names: Sequence[str]) -> dict[str, Range]:
-        ranges = self._ranges[stream]
+        ranges = self._ranges[stream, tuple(names)]
         missing = [name for name in live if name not in ranges]
         asked = [(stream, missing[at : at + _FOOTERS], names) for at in range(0, len(missing), _FOOTERS)]
         for report in convert(self._do(find_ranges, asked, here=len(asked) == 1), list[Ranges]):
@@ -185,8 +191,9 @@ class Merger:
 
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:
         """Delete what is merged from the spool, and forget the ranges of files that are replaced."""
-        for name in merged.removes:
-            self._ranges[stream].pop(name, None)
+        for ranges in (each for key, each in self._ranges.items() if key[0] == stream):
+            for name in merged.removes:
+                ranges.pop(name, None)
         delete_files(self._context, scratch)
 
 

@@ -89,7 +89,7 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     spec, layout, counts = touched.spec, context.layouts[touched.spec.stream], _Counts()
     folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
     storage = context.storage()
-    new = File(storage, context, spec.seq, spec.stream, spec.columns, folder, over=over)
+    new = File(storage, context, spec.seq, spec.stream, _columns(context, touched), folder, over=over)
     changes = _Changes(context) if layout.readable and spec.sweep is None else None
     try:
         _fill(context, touched, new, counts, changes)
@@ -99,6 +99,16 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     except BaseException:
         new.give_up(storage)
         raise
+
+
+def _columns(context: WriteContext, touched: Touched) -> pa.Schema:
+    """The columns of the new file: the table's. A file older than a column of the key still lacks it: see `match`."""
+    columns, layout = touched.spec.columns, context.layouts[touched.spec.stream]
+    if not layout.keys:
+        return columns
+    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
+        lacking = set(touched.spec.key(context).names) - set(live.schema_arrow.names)
+    return pa.schema([field for field in columns if field.name not in lacking])
 
 
 class _Changes:
@@ -134,17 +144,17 @@ class _Changes:
 
 def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, changes: _Changes | None) -> None:
     spec, layout = touched.spec, context.layouts[touched.spec.stream]
-    columns = spec.columns
 
     def write(rows: pa.Table) -> None:
-        result = pa.Table.from_arrays(rows.columns, schema=columns)
+        result = pa.Table.from_arrays(rows.columns, schema=new.schema)
         new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
 
     with open_parquet(context, f"{layout.folder}/{touched.name}") as live, ThreadPoolExecutor(1) as behind:
         parts, written = _Parts(context, touched), Future[None]()
+        fields = [field for field in spec.fields if field.name in new.schema.names]
         written.set_result(None)
         for group in range(live.num_row_groups):
-            rows = refit(live.read_row_group(group), spec.fields)
+            rows = refit(live.read_row_group(group), fields)
             for winners in parts.of(live, group):
                 rows = _replace(rows, winners, parts.key, counts, changes)
             rows, older = _sweep(rows, touched)

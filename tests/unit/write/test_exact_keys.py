@@ -83,3 +83,37 @@ def test_an_infinite_day_is_no_key(tmp_path: Path) -> None:
     load(shop, DAY, ['"9999-12-31"', '"infinity"', '"2024-02-29"'])
     assert [(reject["pointer"], "infinity" in reject["raw"]) for reject in shop.rejects] == [("/id", True)]
     assert len(rows(shop)) == 2
+
+
+OLD = {"id": {"type": "integer"}, "name": STRING}
+NEW = {"id": NUMBER, "uid": STRING, "name": STRING}
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("keys", [("uid",), ("id", "uid")])
+def test_a_row_older_than_its_keys_column_has_no_key(tmp_path: Path, keys: tuple[str, ...], format_: str) -> None:
+    """Also after its file was written again: a null in the key of one record is not its key."""
+    shop = Shop(tmp_path, format=format_, hard_delete=False)
+    old = [{"id": n, "name": "old"} for n in range(5)]
+    first = shop.load("users", OLD, old, version=1)
+    assert first.tables[0].merged == {}
+    layout: dict[str, Any] = {"mode": "upsert", "version": 2}
+    shop.layout["keys"] = keys
+    record = shop.load("users", NEW, [{"id": 0, "uid": None, "name": "a"}], **layout)
+    assert record.tables[0].merged == {"rows": 1, "inserted": 1, "updated": 0, "superseded": 0, "deleted": 0}
+    again = shop.load("users", NEW, [{"id": 0, "uid": None, "name": "b"}], activate=2, **layout)
+    assert again.tables[0].merged["updated"] == 1
+    last = shop.load("users", NEW, [{"id": 0, "uid": None, "name": "c"}, {"id": 1, "uid": "x"}], **layout)
+    assert (last.tables[0].merged["updated"], "dropped" in last.tables[0].merged) == (1, False)
+    assert sorted(str(row["name"]) for row in rows(shop)) == ["None", "c", *["old"] * 5]
+
+
+def test_rows_that_a_merge_drops_are_counted(tmp_path: Path) -> None:
+    """Rows with one key, as they were only added before; and those whose key is null for themselves."""
+    shop = Shop(tmp_path)
+    shop.load("users", NEW, [{"id": n % 2, "uid": None if n < 6 else "x"} for n in range(10)])
+    shop.layout["keys"] = ("uid",)
+    record = shop.load("users", NEW, [{"id": 7, "uid": None}, {"id": 8, "uid": "x"}], mode="upsert")
+    merged = record.tables[0].merged
+    assert (merged["updated"], merged["dropped"], merged["dropped_nulls"]) == (2, 8, 5)
+    assert sorted(row["id"] for row in rows(shop)) == [7, 8]
