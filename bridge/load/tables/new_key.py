@@ -5,11 +5,15 @@ Rows of an upsert may be ahead of the STATE: a tap that sends them again has the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bridge.errors import DataError
 from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.schema.table_schema import TableSchema
+from bridge.singer.messages import Schema
 from bridge.write.layout import TableLayout
+from bridge.write.metadata_columns import METADATA, VERSION_COLUMN
 
 _HINT = "set key_properties for it under streams, to the key of all of its rows"
 
@@ -28,6 +32,17 @@ def allows_null(schema: Any) -> bool:
 def sweeps(mode: Mode, layout: TableLayout) -> bool:
     """Whether a complete version removes or marks older rows in place."""
     return mode == "upsert" or (mode == "append" and layout.hard_delete is not None)
+
+
+def was_swept(message: Schema, columns: TableSchema | None) -> bool:
+    """Whether merges swept a table's rows so far: its column for versions is neither the tap's own nor metadata."""
+    own, names = message.schema.get("properties") or {}, columns.arrow.names if columns else []
+    return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)
+
+
+def without_key(mode: Mode, layout: TableLayout, *, swept: bool) -> TableLayout:
+    """The layout of a table that may have lost its key: its rows of older versions are still removed or marked."""
+    return replace(layout, hard_delete=bool(layout.hard_delete)) if mode == "append" and swept else layout
 
 
 def take_key(stream: StreamProgress, mode: Mode, reason: str, keys: list[str], layout: TableLayout) -> None:

@@ -19,7 +19,7 @@ from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, StreamProgress
 from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
-from bridge.load.tables.new_key import allows_null, sweeps, take_key
+from bridge.load.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.commands import full_run
@@ -124,6 +124,7 @@ class TablePlanner:
                 self._check_folders(message.stream, other.partition_by)
             if other.schema:  # their rows are in the same table: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
+        self.layouts[message.stream] = target = without_key(mode, target, swept=was_swept(message, columns))
         stream = StreamProgress(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
@@ -252,6 +253,7 @@ class TablePlanner:
         """Go on by the key of a later SCHEMA. Raises `DataError`, `SettingsError` where that cannot be."""
         method, layout = self._method(message), self.layouts[stream.name]
         layout = self._keyed(message, replace(layout, keys=(), changes=False))
+        layout = without_key(self._mode(method)[0], layout, swept=stream.keyed)
         take_key(stream, *self._mode(method), self._keys(message), layout)
         self.layouts[stream.name], self.methods[stream.name] = layout, method
         stream.evolution = self._evolution(message)

@@ -20,6 +20,7 @@ from bridge.write.keys import key_columns, order_of
 from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
 from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.report import RowChanges, SpillFile
 from bridge.write.shared_spool import delete_files
 from bridge.write.spill import unpack_table
@@ -76,7 +77,8 @@ class Merger:
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
         winners = self._match(spec, table, live, spills, merged) if spills else {}
-        touched = {number: Touched(spec, number, live[number], names) for number, names in winners.items()}
+        files = {number: (live[number], names) for number, names in winners.items()}
+        touched = {n: Touched(spec, n, name, names, table.files[name].version) for n, (name, names) in files.items()}
         if spec.sweep and not anew:
             self._find_older(spec, table, live, touched, merged)
         replaced = self._rewrite(table, list(touched.values()), merged)
@@ -90,8 +92,8 @@ class Merger:
     def extend(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile], *, activated: bool) -> Merged:
         """Add pending files; with `activated` files of older versions are removed, or their rows marked.
 
-        All rows of a file are of one version. Those of a pending file cannot be marked: it is `stale` until the next
-        commit.
+        All rows of a file are of one version, but for files of an upsert, which are swept row by row. Those of a
+        pending file cannot be marked: it is `stale` until the next commit.
         """
         sweep = spec.sweep
         assert sweep is not None
@@ -113,6 +115,12 @@ class Merger:
             merged.adds = [structs.replace(add, version=one.version, deleted=1) for add, one in marked]
             merged.adds += [file.add(stale=1 if older(file) else 0) for file in pending]
         deleted = sum(file.rows for file in merged.empty)
+        if activated and VERSION_COLUMN in spec.columns.names:  # files of an upsert, from when the table had a key
+            touched: dict[int, Touched] = {}
+            self._find_older(
+                spec, table, [n for n, file in table.files.items() if file.version is None], touched, merged
+            )
+            self._rewrite(table, list(touched.values()), merged)
         merged.counts |= {"rows": rows, "inserted": rows - deleted, "deleted": deleted}
         return merged
 
@@ -163,7 +171,8 @@ class Merger:
         self, spec: MergeSpec, table: TableState, live: Sequence[str], touched: dict[int, Touched], merged: Merged
     ) -> None:
         """Add the files with rows of older versions to `touched`; a file with no others is removed unread."""
-        rest = [Touched(spec, number, name, ()) for number, name in enumerate(live) if number not in touched]
+        files = table.files
+        rest = [Touched(spec, n, name, (), files[name].version) for n, name in enumerate(live) if n not in touched]
         hard = spec.sweep is not None and spec.sweep.at is None
         for one, report in zip(rest, convert(self._each(count_older, rest), list[OlderRows]), strict=True):
             if hard and report.older == table.files[one.name].rows > 0:
