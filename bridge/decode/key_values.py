@@ -70,7 +70,7 @@ def _is_fine(line: bytes) -> bool:
 
 def _value(line: bytes, key: str) -> Any:
     message = parsed(line)
-    return message["record"].get(key)
+    return message.get("record", message).get(key)
 
 
 def _reason(value: Any, stored: Any) -> str | None:

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from bridge.lake.runs import read_opened
+from bridge.storage import open_storage
 from tests.support import targets
 from tests.support.pipe import wire
 from tests.support.targets import Typed, lake_of, rows_of
@@ -101,3 +103,23 @@ def test_an_overwrite_has_one_key(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     lines = wire(schema("a"), record(1, 1, 1), schema("a", "b"), record(1, 2, 2), state(2))
     assert target(tmp_path, lines, load_method="overwrite").code == 0
     assert rows(tmp_path) == [(1, 1, 1), (1, 2, 2)]
+
+
+def test_rows_that_a_null_key_removes_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the summary, and in the run's record, with what to type."""
+    nulls = [{"type": "RECORD", "stream": "t", "record": {"a": None, "b": n, "n": n}} for n in range(5)]
+    assert target(tmp_path, wire(schema(), *nulls, record(7, 7, 7), state(1))).code == 0
+    assert target(tmp_path, wire(schema("a"), nulls[4], record(7, 8, 8), state(2))).code == 0
+    assert "4 rows whose key is null were removed" in caplog.text
+    (run, *_) = read_opened(open_storage(str(tmp_path / "lake")), "target-bridge", 2)
+    assert [(one.stream, one.kind, one.rows) for one in run.differences] == [("t", "null_key", 4)]
+    assert run.streams["t"].merged["dropped"] == 4
+
+
+def test_a_merge_that_drops_nearly_all_rows_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As an overwrite would be."""
+    nulls = [{"type": "RECORD", "stream": "t", "record": {"a": None, "b": n, "n": n}} for n in range(20)]
+    assert target(tmp_path, wire(schema(), *nulls, state(1))).code == 0
+    assert target(tmp_path, wire(schema("a"), nulls[0], state(2))).code == 1
+    assert "the merge would leave 1 of 20 rows" in caplog.text
+    assert len(rows_of(tmp_path, "t")) == 20
