@@ -124,3 +124,10 @@ def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
         if table := log.view(log.latest()).tables.get(owner.stream):
             tables[owner] = table
     return tables
+
+
+def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
+    """The names of a folder's Parquet files that neither our log nor another owner's log knows."""
+    names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
+    owned = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
+    return sorted(name for name in names if name not in owned)

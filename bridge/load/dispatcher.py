@@ -14,11 +14,13 @@ from hashlib import sha256
 from bridge.decode.validate import rules_text
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
 from bridge.load.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.checks.commit_clock import CommitClock
 from bridge.load.checks.held_back import HeldBack
-from bridge.load.events import Event, SchemaNeedsSpark, Sealed, SpoolGrew
+from bridge.load.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
 from bridge.load.result import Counts
 from bridge.load.strays import Strays
 from bridge.load.tables.column_plan import IncomingSchema
+from bridge.load.tables.new_key import barrier_before
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import Redactor, redactor
@@ -36,9 +38,6 @@ from bridge.singer.messages import (
 from bridge.spool.folder import RULES
 from bridge.spool.spool import Spool
 from bridge.tap.batch_files import Batches
-
-_RETRY = timedelta(seconds=1)
-"""After a STATE that was no barrier, the pause before another is tried: taps may send one with each record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +61,6 @@ class DispatchRules:
     redact: Redactor = field(default_factory=lambda: redactor(()))
     tasks: int = 2
     """Tasks that can work on a batch at once."""
-
-
-@dataclass(slots=True)
-class _CommitClock:
-    """Tells at each STATE whether a commit is due."""
-
-    rules: DispatchRules
-    size: int = 0
-    rows: int = 0
-    since: float = field(default_factory=time.monotonic)
-    next_try: float = 0.0
-
-    def add(self, size: int, rows: int) -> None:
-        self.size += size
-        self.rows += rows
-
-    @property
-    def is_due(self) -> bool:
-        now, rules = time.monotonic(), self.rules
-        due = self.size >= rules.commit_bytes or now - self.since >= rules.commit_every.total_seconds()
-        due = due or (rules.commit_rows is not None and self.rows >= rules.commit_rows)
-        return due and now >= self.next_try
-
-    def postpone(self) -> None:
-        """Note that the STATE was no barrier."""
-        self.next_try = time.monotonic() + _RETRY.total_seconds()
-
-    def restart(self, size: int) -> None:
-        """Note a barrier; `size` is the bytes of lines that came after it already."""
-        self.since, self.size, self.rows, self.next_try = time.monotonic(), size, 0, 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +96,7 @@ class Dispatcher:
         self.counts = {} if counts is None else counts
         self.strays, self._batches = Strays(rules.max_noise, rules.redact), batches or Batches()
         self.enough = self.has_state = False
-        self._clock = _CommitClock(rules)
+        self._clock = CommitClock(rules.commit_every, rules.commit_bytes, rules.commit_rows)
         self._warnings: list[str] = []
         self._begun_anew: list[str] = []
         self._records_read, self._now = 0, 0.0
@@ -312,6 +281,10 @@ class Dispatcher:
     def _take_schema(self, message: Schema) -> Iterator[Event]:
         incoming = self._read(message)
         existing = self.policy.streams.get(message.stream)
+        if existing and self._tables.changes_key(existing, message):
+            yield from self._change_key(existing, message)
+            if self._is_held(message.stream):
+                return
         stream, table = (existing, existing.schema) if existing else self._tables.open(message)
         if stream.name in self._unsettled:
             table = self._unsettled[stream.name].table
@@ -322,6 +295,22 @@ class Dispatcher:
             stream.schema = table
         if not existing:  # last: after an error above the stream is not open
             self._open(stream)
+
+    def _change_key(self, stream: StreamProgress, message: Schema) -> Iterator[Event]:
+        """Have the rows so far committed by the key that they came under, and go on by the new one."""
+        if stream.waiting:
+            yield from self._seal(self._barrier(end=False), all_lines=False)
+        if stream.waiting and stream.mode == "upsert":
+            barrier = barrier_before(self.policy, stream, only_at_end=self._rules.only_at_end)
+            yield from self._seal(barrier, all_lines=True)
+        yield KeyChanges()
+        if self._is_held(stream.name):
+            return
+        self._tables.rekey(stream, message)
+        counts = self.counts[stream.name]
+        counts.load_method, counts.reason = METHODS[stream.mode], stream.reason
+        if stream.keyed:
+            self.spool.ordered.add(stream.name)
 
     def _read(self, message: Schema) -> IncomingSchema:
         """The columns that a SCHEMA declares. Raises `DataError` if it is no JSON Schema."""

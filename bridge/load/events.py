@@ -53,4 +53,9 @@ class SpoolGrew:
     """A piece of a BATCH was taken: time to look at the clock, and at the spool."""
 
 
-Event = Sealed | SchemaNeedsSpark | SpoolGrew
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """A stream is about to go on by another key: all that was sealed must be committed first."""
+
+
+Event = Sealed | SchemaNeedsSpark | SpoolGrew | KeyChanges

@@ -23,7 +23,7 @@ from bridge.lake.presence import require_files
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import new_run_id
 from bridge.lake.stream_files import StreamFiles
-from bridge.load.checks.afterwards import look_back
+from bridge.load.checks.afterwards import look_back, say_merges
 from bridge.load.checks.failure_hints import explained
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.held_back import HeldBack
@@ -352,8 +352,8 @@ class Run:
             self._clean = not reader.is_partial
             warnings = load.close()
             self.result.warnings += map(self._masked, [*reader.warnings(), *warnings])
-            self.result.commits = load.commits
-            self.result.seconds["waiting"] = reader.waiting_seconds
+            self.result.commits, self.result.seconds["waiting"] = load.commits, reader.waiting_seconds
+            say_merges(self.result)
         return reader
 
     def _guarded(

@@ -68,6 +68,8 @@ class TableChangeBuilder:
         self.rewriting = Rewriting(committer.storage, context, each)
         self.extra: set[str] = set()
         """Streams with fields outside their SCHEMA, which need a column for them."""
+        self._keyed: set[str] = set()
+        """Streams of which rows were merged in this run; they may have lost their key since."""
 
     def build(self, stream: str, pending: Pending, barrier: Barrier, through: int) -> BuiltChange:
         """The change of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
@@ -129,6 +131,7 @@ class TableChangeBuilder:
         sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
         batch = MergeSpec(stream, schema.to_json(), seq, not soft, sweep)
         if target.keys:
+            self._keyed.add(stream)
             if active == table.version:
                 batch = replace(batch, sweep=None)  # done when this version became active
             return self._merger.merge(batch, table, pending.spills, anew=mode == "replace")
@@ -164,7 +167,8 @@ class TableChangeBuilder:
         if versions == {None} or (target.hard_delete is None and not target.keys):
             return []
         deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
-        return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if target.keys else deleted
+        merges = target.keys or stream in self._keyed
+        return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if merges else deleted
 
     def _table(self, stream: str) -> TableState:
         target = self._context.layouts[stream]
@@ -175,8 +179,9 @@ def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outco
     """The rows before and after, for the guard to judge, if the commit removes rows."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
-    if merged.swept:
-        return Outcome(stream, table.rows, table.rows - merged.swept + merged.counts["inserted"], replaces=True)
+    if merged.swept or merged.dropped:
+        after = table.rows - merged.swept - merged.dropped + merged.counts["inserted"]
+        return Outcome(stream, table.rows, after, replaces=bool(merged.swept), merges=bool(merged.dropped))
     return None
 
 

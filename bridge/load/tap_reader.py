@@ -16,7 +16,7 @@ from bridge.lake.records import TapGroup
 from bridge.load.barriers import BarrierPolicy
 from bridge.load.dispatcher import Dispatcher, DispatchRules
 from bridge.load.division import JointBarriers
-from bridge.load.events import Event, SchemaNeedsSpark, Sealed
+from bridge.load.events import Event, KeyChanges, SchemaNeedsSpark, Sealed
 from bridge.load.loader import Loader
 from bridge.load.plan import LoadPlan
 from bridge.settings.redact import redactor
@@ -213,6 +213,8 @@ class TapReader:
                     event.columns = self._loader.columns_of(event)
                 except (DataError, SettingsError) as error:
                     event.error = error
+            elif isinstance(event, KeyChanges):
+                self._loader.drain()
             else:
                 self._loader.check()
                 self._loader.hold_back()

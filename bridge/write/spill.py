@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from bridge.decode.decoder import Decoded
 from bridge.decode.exact import Reject
+from bridge.decode.key_values import changed_keys, may_change
 from bridge.schema.json_schema import EXTRA
 from bridge.singer.messages import parse
 from bridge.spool.folder import Segment
@@ -46,26 +48,27 @@ _SAMPLES = 64
 def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:
     """Keep the rows that have a key; the others become rejects.
 
-    A property that the record lacks is no key, nor is NaN. A null that the record says is one, where the SCHEMA allows
-    it; Arrow cannot tell it from a missing property, so such lines are read again.
+    A property that the record lacks is no key, nor is NaN, nor what its column does not hold as it is: another row
+    could have the same. A null that the record says is one, where the SCHEMA allows it; Arrow cannot tell it from a
+    missing property, so such lines are read again.
     """
     names = key_columns(decoded.table.schema, keys)
-    suspect = None
-    for name in names:
-        odd = pc.is_null(decoded.table.column(name), nan_is_null=True)
-        suspect = odd if suspect is None else pc.or_(suspect, odd)
-    if suspect is None or not pc.any(suspect).as_py():
+    columns = [decoded.table.column(name) for name in names]
+    odd = reduce(pc.or_, (pc.is_null(column, nan_is_null=True) for column in columns))
+    if not pc.any(odd).as_py() and not any(may_change(column, data) for column in columns):
         return decoded
     numbers, lines = decoded.line_numbers, data.split(b"\n")
-    dropped, rejects = [], []
-    for row in pc.indices_nonzero(suspect.combine_chunks()).to_pylist():
-        raw = lines[numbers[row]]
-        if key := _missing_key(raw, keys, names, decoded.table, row):
-            dropped.append(row)
-            rejects.append(Reject(numbers[row], "a key is missing", f"/{key}", raw))
+    raw = [lines[number] for number in numbers]
+    dropped: dict[int, tuple[str, str]] = {}
+    for row in pc.indices_nonzero(odd).to_pylist():
+        if key := _missing_key(raw[row], keys, names, decoded.table, row):
+            dropped[row] = key, "a key is missing"
+    for row, key, reason in changed_keys(decoded.table, dict(zip(keys, names, strict=True)), raw):
+        dropped.setdefault(row, (key, reason))
     if not dropped:
         return decoded
-    stays = pc.invert(pc.is_in(row_numbers(decoded.table.num_rows), pa.array(dropped)))
+    rejects = [Reject(numbers[row], reason, f"/{key}", raw[row]) for row, (key, reason) in dropped.items()]
+    stays = pc.invert(pc.is_in(row_numbers(decoded.table.num_rows), pa.array(list(dropped))))
     rejects = sorted([*decoded.rejects, *rejects], key=lambda reject: reject.line)
     return replace(decoded.filter(stays), rejects=rejects)
 

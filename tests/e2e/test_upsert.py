@@ -87,3 +87,26 @@ def test_updates_deletions_and_versions_over_runs_one_of_them_killed(project: Pr
 
 def _commits(project: Project) -> int:
     return len(list((project.lake / ".bridge/smoke/commits").glob("*.json")))
+
+
+@pytest.mark.timeout(1200)
+def test_keys_that_differ_stay_apart_on_executors(project: Project) -> None:
+    """Numbers that no double holds are rejects; a key that changes in the middle merges what came by the old one."""
+    settings = {"smoke": SETTINGS["pipelines"]["smoke"] | {"rejects": {"on_reject": "quarantine"}}}
+    (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": settings}))
+    kinds = {"id": {"type": "number"}, "part": {"type": "integer"}, "name": {"type": "string"}}
+    schemas = [
+        {"type": "SCHEMA", "stream": "users", "schema": {"properties": kinds}, "key_properties": keys}
+        for keys in (["id"], ["id", "part"])
+    ]
+    odd = [9007199254740993, 9007199254740995]
+    first = [record(n, "a" * 80, 1, part=0) for time_ in range(2) for n in (*range(60_000), *odd)]
+    later = [record(n, "b" * 80, 1, part=part) for part in (0, 1) for n in range(60_000)]
+    lines = [schemas[0], *first, state(1), *later[:1], schemas[1], *later[1:], state(2)]
+    play(project, "keys.singer", [])
+    (project.folder / "keys.singer").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = project.command("run", "smoke", "--json", timeout=600)
+    assert done.code == 0, done.err
+    assert done.json["streams"]["users"]["rejected"] == 4
+    rows = project.rows("users", "id, part, substr(name, 1, 1)")
+    assert sorted(rows) == [(float(n), part, "b") for n in range(60_000) for part in (0, 1)]

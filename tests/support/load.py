@@ -39,6 +39,9 @@ class Tables(TablePlanner):
     def incoming(self, message: Schema) -> IncomingSchema:
         return self._incoming(message)
 
+    def changes_key(self, stream: StreamProgress, message: Schema) -> bool:
+        return False
+
     def is_new(self, stream: str) -> bool:
         return stream not in self._existing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bridge.lake.log import Snapshot
+from bridge.lake.runs import Difference
 from bridge.load.checks.marks import LoadedRun
 from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
@@ -49,3 +50,15 @@ def look_back(
     if reader.is_partial:
         read = sum(counts.committed for counts in result.streams.values())
         result.warnings.append(f"stopped after {read:,} records, as --max-records says: run again for the rest")
+
+
+def say_merges(result: Result) -> None:
+    """Add to the result how many rows its merges removed because they, too, had a key of null."""
+    for stream, counts in result.streams.items():
+        if rows := counts.merged.get("dropped_nulls", 0):
+            text = (
+                f"{rows:,} rows whose key is null were removed, as a new row has the same: they may be older than the "
+                "key. `singer-bridge commits list` shows the commit before, `singer-bridge rollback` goes back to it; "
+                "then set key_properties to columns that are never null"
+            )
+            result.differ(Difference(stream, "null_key", text, rows))

@@ -28,6 +28,8 @@ class Outcome:
     after: int = 0
     replaces: bool = False
     """Old rows are removed: by an overwrite, `--full`, or a complete version."""
+    merges: bool = False
+    """Old rows are removed as several have the key of one new row."""
 
 
 @dataclass(slots=True)
@@ -108,7 +110,8 @@ class Guard:
             if outcome.replaces and outcome.before and tally.rejected > limits.rejected * tally.records:
                 return self._mostly_rejected(outcome, tally)
         lacking = outcome.before - outcome.after
-        if limits.shrink is not None and outcome.replaces and lacking > limits.shrink * outcome.before:
+        removes = outcome.replaces or outcome.merges
+        if limits.shrink is not None and removes and lacking > limits.shrink * outcome.before:
             return self._shrunk(outcome)
         return None
 
@@ -126,6 +129,8 @@ class Guard:
 
     def _shrunk(self, outcome: Outcome) -> DataError:
         text = f"the overwrite has {outcome.after:,} rows, the table has {outcome.before:,}"
+        if not outcome.replaces:
+            text = f"the merge would leave {outcome.after:,} of {outcome.before:,} rows, as many have one key"
         hint = (
             "look at the source: did the tap see all of it? If so many rows are gone for good:\n"
             f"{self._accept(outcome.stream, 'shrink')}"

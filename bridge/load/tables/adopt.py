@@ -11,12 +11,11 @@ from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.errors import DataError, LakeError, SettingsError
-from bridge.lake.ownership import Owner, claim
+from bridge.lake.ownership import Owner, claim, strangers
 from bridge.lake.paths import folder_name
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.tables.methods import is_merged
-from bridge.load.tables.table_plan import strangers
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.schema.widening import stands_beside

@@ -12,13 +12,14 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.exact_json import dumps
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.ownership import Owner, claim, claim_all, others_of, tables_of
+from bridge.lake.ownership import Owner, claim, claim_all, others_of, strangers, tables_of
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.load.barriers import Mode, StreamProgress
 from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
+from bridge.load.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
 from bridge.settings.commands import full_run
@@ -40,13 +41,6 @@ from bridge.write.layout import TableLayout
 from bridge.write.partition import check_layout
 
 
-def strangers(storage: Storage, table: TableState, others: list[Owner]) -> list[str]:
-    """The names of a folder's Parquet files that neither our log nor another owner's log knows."""
-    names = [name for name in storage.walk(table.folder) if name.endswith(".parquet")]  # before the logs are read
-    owned = set(table.files).union(*(other.files for other in tables_of(storage, others).values()))
-    return sorted(name for name in names if name not in owned)
-
-
 def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:
     """Raise `SettingsError` where RECORDs of several selected streams have one name: they would share a table."""
     for name in names:
@@ -59,17 +53,6 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
             listed = ", ".join(ids)
             what = "the tap calls the records of several streams by one name, so they would share a table"
             raise SettingsError(what, hint=hint, name=name, streams=listed)
-
-
-def _allows_null(schema: Any) -> bool:
-    """Whether a property's schema has null among its values."""
-    if not isinstance(schema, dict):
-        return schema is True
-    for word in ("anyOf", "oneOf"):
-        if isinstance(schema.get(word), list):
-            return any(_allows_null(one) for one in schema[word])
-    type_ = schema.get("type", "null" if "$ref" not in schema else "")
-    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
 
 
 class TablePlanner:
@@ -141,11 +124,12 @@ class TablePlanner:
                 self._check_folders(message.stream, other.partition_by)
             if other.schema:  # their rows are in the same table: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
+        self.layouts[message.stream] = target = without_key(mode, target, swept=was_swept(message, columns))
         stream = StreamProgress(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
         stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
         stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
         stream.former = table.version if table else None
-        stream.sweeps = mode == "upsert" or (mode == "append" and target.hard_delete is not None)
+        stream.sweeps = sweeps(mode, target)
         self.methods[message.stream] = method
         if mode == "append" and self._repeats(message.stream, method):
             stream.refused = refusal(self._pipeline, [message.stream], piped=self._piped)
@@ -247,7 +231,7 @@ class TablePlanner:
         if self._method(message).mode != "upsert":
             return keys
         properties = message.schema.get("properties") or {}
-        return [key for key in keys if not _allows_null(properties.get(key))]
+        return [key for key in keys if not allows_null(properties.get(key))]
 
     def _keys(self, message: Schema) -> list[str]:
         """The table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
@@ -259,6 +243,22 @@ class TablePlanner:
             hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
             raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
         return list(dict.fromkeys(keys))
+
+    def changes_key(self, stream: StreamProgress, message: Schema) -> bool:
+        """Whether a later SCHEMA of the run has rows merged by another key."""
+        other = set(self._keys(message)) != set(stream.key_properties)
+        return other and (stream.keyed or self._method(message).mode == "upsert")
+
+    def rekey(self, stream: StreamProgress, message: Schema) -> None:
+        """Go on by the key of a later SCHEMA. Raises `DataError`, `SettingsError` where that cannot be."""
+        method, layout = self._method(message), self.layouts[stream.name]
+        layout = self._keyed(message, replace(layout, keys=(), changes=False))
+        layout = without_key(self._mode(method)[0], layout, swept=stream.keyed)
+        take_key(stream, *self._mode(method), self._keys(message), layout)
+        self.layouts[stream.name], self.methods[stream.name] = layout, method
+        stream.evolution = self._evolution(message)
+        if stream.mode == "append" and self._repeats(stream.name, method):
+            stream.refused = refusal(self._pipeline, [stream.name], piped=self._piped)
 
     def is_new(self, stream: str) -> bool:
         """Whether the stream had no table before this run."""

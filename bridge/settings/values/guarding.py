@@ -21,5 +21,5 @@ class Guard(Section):
     """An overwrite that rejects a larger share of its records keeps the old table, and the run fails; so does a stream
     whose records are all rejected. `null`: never."""
     shrink: Share = 0.9
-    """An overwrite that lacks a larger share of the table's rows keeps the old table, and the run fails. `null`:
-    never."""
+    """An overwrite that lacks a larger share of the table's rows keeps the old table, and the run fails; so does a
+    merge that drops a larger share, as many rows have one key. `null`: never."""

@@ -103,6 +103,10 @@ class Matched(Struct):
     """Winners in `files` whose old row is removed from the table, as they belong in another folder."""
     files: list[PendingFile] = []
     """New files."""
+    dropped: int = 0
+    """Rows of the table that go besides those that are updated or deleted: more than one had the key."""
+    dropped_nulls: int = 0
+    """Those of them whose key has a null."""
     touched: dict[str, int] = {}
     """By the number of a live file, how many of its rows have a winner's key."""
     winners: str = ""
@@ -119,12 +123,14 @@ def match(context: WriteContext, task: KeyRange) -> Matched:
     if spec.sweep:
         winners, older = sweep_rows(winners, spec.sweep, winners.column(VERSION))
         report.deleted = 0 if spec.sweep.at is not None else older
-    target, touched = _find_targets(context, task, key, winners)
+    target, rows_of_key, touched = _find_targets(context, task, key, winners)
     winners, target = _mark_moved(context, task, winners, target)
     deleted = is_deleted(winners).to_numpy(zero_copy_only=False) & spec.hard
     exists = target != NOWHERE
     report.deleted += int(deleted.sum())
     report.updated, report.inserted = int((exists & ~deleted).sum()), int((~exists & ~deleted).sum())
+    more = np.maximum(rows_of_key - 1, 0)
+    report.dropped, report.dropped_nulls = int(more.sum()), int(more[_has_null(key.of(winners))].sum())
     report.moved = int(((target == MOVED) & ~deleted).sum())
     report.touched = {str(number): count for number, count in touched.items()}
     new = (target < 0) & ~deleted
@@ -194,26 +200,36 @@ def outside(
     return high is not None and not nulls and order_of((least,)) > order_of(high[:1])
 
 
-def _find_targets(context: WriteContext, task: KeyRange, key: Keyed, winners: pa.Table) -> tuple[Any, Counter[int]]:
-    """For each winner the number of the first live file with its key; and by number the rows with such keys."""
+def _has_null(keys: pa.Table) -> Any:
+    return np.logical_or.reduce([pc.is_null(column).to_numpy() for column in keys.columns])
+
+
+def _find_targets(
+    context: WriteContext, task: KeyRange, key: Keyed, winners: pa.Table
+) -> tuple[Any, Any, Counter[int]]:
+    """For each winner the number of the first live file with its key, and how many rows have it; and by number the rows
+    with such keys. Rows of a file that lacks a column of the key are older than the key: they have none.
+    """
     target, touched = np.full(len(winners), NOWHERE, np.int64), Counter[int]()
+    count = np.zeros(len(winners), np.int64)
     keys = key.of(winners)
     folder = context.layouts[task.spec.stream].folder
     for number, name, ranges in task.files:
         if not can_hold(keys, ranges):
             continue
         with open_parquet(context, f"{folder}/{name}") as file:
+            if not set(key.names) <= set(file.schema_arrow.names):
+                continue
             for group in range(file.num_row_groups):
                 if not can_hold(keys, group_range(file, group, key.names)):
                     continue
-                # a file from before all of the key's columns: only its number of rows counts
-                columns = [name for name in key.names if name in file.schema_arrow.names] or None
-                matches = lookup(key.of(file.read_row_group(group, columns=columns)), keys).drop_null()
+                matches = lookup(key.of(file.read_row_group(group, columns=key.names)), keys).drop_null()
                 if len(matches):
                     touched[number] += len(matches)
-                    places = np.unique(matches.to_numpy())
+                    places, rows = np.unique(matches.to_numpy(), return_counts=True)
+                    count[places] += rows
                     target[places] = np.where(target[places] == NOWHERE, number, target[places])
-    return target, touched
+    return target, count, touched
 
 
 def _mark_moved(context: WriteContext, task: KeyRange, winners: pa.Table, target: Any) -> tuple[pa.Table, Any]:

@@ -20,6 +20,7 @@ from bridge.write.keys import key_columns, order_of
 from bridge.write.merge.footers import Range, Ranges, find_ranges, read_ranges
 from bridge.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.report import RowChanges, SpillFile
 from bridge.write.shared_spool import delete_files
 from bridge.write.spill import unpack_table
@@ -49,6 +50,9 @@ class Merged:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     swept: int = 0
     """Rows of older versions that were removed or marked."""
+    dropped: int = 0
+    """Rows that were removed as more than one had the key of a newer row; `dropped_nulls`: whose key has a null."""
+    dropped_nulls: int = 0
     empty: list[FileAdd] = field(default_factory=list)
     """Pending files without a row, which nobody needs."""
     changes: list[RowChanges] = field(default_factory=list)
@@ -56,8 +60,9 @@ class Merged:
 
     def facts(self) -> dict[str, Any]:
         """What the commit says of the merge; empty if no row was merged or swept."""
-        swept = {"swept": self.swept} if self.swept else {}
-        return dict(self.counts) | swept if swept or self.counts["rows"] else {}
+        more = {"swept": self.swept, "dropped": self.dropped, "dropped_nulls": self.dropped_nulls}
+        more = {name: rows for name, rows in more.items() if rows}
+        return dict(self.counts) | more if more or self.counts["rows"] else {}
 
 
 class Merger:
@@ -65,14 +70,15 @@ class Merger:
 
     def __init__(self, context: WriteContext, each: MapOnExecutors) -> None:
         self._context, self._each = context, each
-        self._ranges: dict[str, dict[str, Range]] = defaultdict(dict)
+        self._ranges: dict[tuple[str, tuple[str, ...]], dict[str, Range]] = defaultdict(dict)
 
     def merge(self, spec: MergeSpec, table: TableState, spills: Sequence[SpillFile], *, anew: bool = False) -> Merged:
         """Merge rows into the table, or with `anew` into an empty one that replaces it."""
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
         winners = self._match(spec, table, live, spills, merged) if spills else {}
-        touched = {number: Touched(spec, number, live[number], names) for number, names in winners.items()}
+        files = {number: (live[number], names) for number, names in winners.items()}
+        touched = {n: Touched(spec, n, name, names, table.files[name].version) for n, (name, names) in files.items()}
         if spec.sweep and not anew:
             self._find_older(spec, table, live, touched, merged)
         replaced = self._rewrite(table, list(touched.values()), merged)
@@ -86,8 +92,8 @@ class Merger:
     def extend(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile], *, activated: bool) -> Merged:
         """Add pending files; with `activated` files of older versions are removed, or their rows marked.
 
-        All rows of a file are of one version. Those of a pending file cannot be marked: it is `stale` until the next
-        commit.
+        All rows of a file are of one version, but for files of an upsert, which are swept row by row. Those of a
+        pending file cannot be marked: it is `stale` until the next commit.
         """
         sweep = spec.sweep
         assert sweep is not None
@@ -109,6 +115,12 @@ class Merger:
             merged.adds = [structs.replace(add, version=one.version, deleted=1) for add, one in marked]
             merged.adds += [file.add(stale=1 if older(file) else 0) for file in pending]
         deleted = sum(file.rows for file in merged.empty)
+        if activated and VERSION_COLUMN in spec.columns.names:  # files of an upsert, from when the table had a key
+            touched: dict[int, Touched] = {}
+            self._find_older(
+                spec, table, [n for n, file in table.files.items() if file.version is None], touched, merged
+            )
+            self._rewrite(table, list(touched.values()), merged)
         merged.counts |= {"rows": rows, "inserted": rows - deleted, "deleted": deleted}
         return merged
 
@@ -138,6 +150,8 @@ class Merger:
             merged.adds += [file.add() for file in report.files]
             for name in (*COUNTS, "moved"):
                 merged.counts[name] = merged.counts.get(name, 0) + getattr(report, name)
+            merged.dropped += report.dropped
+            merged.dropped_nulls += report.dropped_nulls
             for number in report.touched:
                 touched[int(number)].append(report.winners)
         counts = merged.counts
@@ -146,7 +160,7 @@ class Merger:
         return touched
 
     def _ranges_of(self, stream: str, live: Sequence[str], names: Sequence[str]) -> dict[str, Range]:
-        ranges = self._ranges[stream]
+        ranges = self._ranges[stream, tuple(names)]
         missing = [name for name in live if name not in ranges]
         asked = [(stream, missing[at : at + _FOOTERS], names) for at in range(0, len(missing), _FOOTERS)]
         for report in convert(self._do(find_ranges, asked, here=len(asked) == 1), list[Ranges]):
@@ -157,7 +171,8 @@ class Merger:
         self, spec: MergeSpec, table: TableState, live: Sequence[str], touched: dict[int, Touched], merged: Merged
     ) -> None:
         """Add the files with rows of older versions to `touched`; a file with no others is removed unread."""
-        rest = [Touched(spec, number, name, ()) for number, name in enumerate(live) if number not in touched]
+        files = table.files
+        rest = [Touched(spec, n, name, (), files[name].version) for n, name in enumerate(live) if n not in touched]
         hard = spec.sweep is not None and spec.sweep.at is None
         for one, report in zip(rest, convert(self._each(count_older, rest), list[OlderRows]), strict=True):
             if hard and report.older == table.files[one.name].rows > 0:
@@ -185,8 +200,9 @@ class Merger:
 
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:
         """Delete what is merged from the spool, and forget the ranges of files that are replaced."""
-        for name in merged.removes:
-            self._ranges[stream].pop(name, None)
+        for ranges in (each for key, each in self._ranges.items() if key[0] == stream):
+            for name in merged.removes:
+                ranges.pop(name, None)
         delete_files(self._context, scratch)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
@@ -42,7 +43,7 @@ class Touched:
     winners: Sequence[str]
     """The spool's files of winners whose keys it has."""
     version: int | None = None
-    """The version of all its rows, if the table has no column for it."""
+    """The version of all its rows, where no column says it row by row."""
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     spec, layout, counts = touched.spec, context.layouts[touched.spec.stream], _Counts()
     folder, over = touched.name.rpartition("/")[0], touched.name if layout.format == "parquet" else None
     storage = context.storage()
-    new = File(storage, context, spec.seq, spec.stream, spec.columns, folder, over=over)
+    new = File(storage, context, spec.seq, spec.stream, _columns(context, touched), folder, over=over)
     changes = _Changes(context) if layout.readable and spec.sweep is None else None
     try:
         _fill(context, touched, new, counts, changes)
@@ -99,6 +100,16 @@ def rewrite(context: WriteContext, touched: Touched) -> NewFile:
     except BaseException:
         new.give_up(storage)
         raise
+
+
+def _columns(context: WriteContext, touched: Touched) -> pa.Schema:
+    """The columns of the new file: the table's. A file older than a column of the key still lacks it: see `match`."""
+    columns, layout = touched.spec.columns, context.layouts[touched.spec.stream]
+    if not layout.keys:
+        return columns
+    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
+        lacking = set(touched.spec.key(context).names) - set(live.schema_arrow.names)
+    return pa.schema([field for field in columns if field.name not in lacking])
 
 
 class _Changes:
@@ -134,17 +145,17 @@ class _Changes:
 
 def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, changes: _Changes | None) -> None:
     spec, layout = touched.spec, context.layouts[touched.spec.stream]
-    columns = spec.columns
 
     def write(rows: pa.Table) -> None:
-        result = pa.Table.from_arrays(rows.columns, schema=columns)
+        result = pa.Table.from_arrays(rows.columns, schema=new.schema)
         new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
 
     with open_parquet(context, f"{layout.folder}/{touched.name}") as live, ThreadPoolExecutor(1) as behind:
         parts, written = _Parts(context, touched), Future[None]()
+        fields = [field for field in spec.fields if field.name in new.schema.names]
         written.set_result(None)
         for group in range(live.num_row_groups):
-            rows = refit(live.read_row_group(group), spec.fields)
+            rows = _with_version(refit(live.read_row_group(group), fields), touched)
             for winners in parts.of(live, group):
                 rows = _replace(rows, winners, parts.key, counts, changes)
             rows, older = _sweep(rows, touched)
@@ -160,11 +171,22 @@ def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
     sweep = touched.spec.sweep
     if sweep is None:
         return rows, 0
-    if VERSION_COLUMN in rows.column_names:
-        versions = rows.column(VERSION_COLUMN)
-    else:
-        versions = pa.chunked_array([pa.repeat(pa.scalar(touched.version, pa.int64()), len(rows))])
-    return sweep_rows(rows, sweep, versions)
+    return sweep_rows(rows, sweep, _versions(rows, touched))
+
+
+def _versions(rows: pa.Table, touched: Touched) -> pa.ChunkedArray:
+    version = pa.scalar(touched.version, pa.int64())
+    if VERSION_COLUMN not in rows.column_names:
+        return pa.chunked_array([pa.repeat(version, len(rows))])
+    return pc.coalesce(rows.column(VERSION_COLUMN), version)
+
+
+def _with_version(rows: pa.Table, touched: Touched) -> pa.Table:
+    """Fill the table's version column, if it has one, with the version that the log has of the whole file."""
+    place = rows.schema.get_field_index(VERSION_COLUMN)
+    if place < 0 or touched.version is None:
+        return rows
+    return rows.set_column(place, rows.schema.field(place), _versions(rows, touched))
 
 
 class _Parts:
@@ -254,7 +276,8 @@ def count_older(context: WriteContext, touched: Touched) -> OlderRows:
     with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
         fields = [field for field in touched.spec.fields if field.name in (VERSION_COLUMN, DELETED_AT)]
         columns = [field.name for field in fields if field.name in live.schema_arrow.names]
-        for group in range(live.num_row_groups if VERSION_COLUMN in columns else 0):
+        has_version = VERSION_COLUMN in columns or touched.version is not None
+        for group in range(live.num_row_groups if has_version else 0):
             rows = refit(live.read_row_group(group, columns=columns), fields)
             older += _sweep(rows, touched)[1]
         return OlderRows(live.metadata.num_rows, older)

@@ -19,10 +19,10 @@ from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
 from bridge.lake.log import Log, storage_changes
+from bridge.lake.ownership import strangers
 from bridge.lake.paths import file_name, table_and_name
 from bridge.lake.records import TableState
 from bridge.load.tables.adopt import adopt
-from bridge.load.tables.table_plan import strangers
 from bridge.maintain.verify.check import verify
 from bridge.maintain.verify.mend import repair
 from bridge.settings.inline import inline_pipeline
