@@ -350,8 +350,8 @@ class Run:
                 reader.read(*[stack.enter_context(tap) for tap in taps])
         finally:
             self._clean = not reader.is_partial
-            warnings = load.close()
-            self.result.warnings += map(self._masked, [*reader.warnings(), *warnings])
+            self.result.warnings += map(self._masked, [*reader.warnings(), *load.close()])
+            self.result.differ_by_values()
             self.result.commits = load.commits
             self.result.seconds["waiting"] = reader.waiting_seconds
         return reader

@@ -149,6 +149,9 @@ class SegmentReader:
         extra = self.report.extra.setdefault(segment.stream, {})
         for name, count in decoded.extra.items():
             extra[name] = extra.get(name, 0) + count
+        for (kind, column), count in decoded.changed.items():
+            changed = self.report.changed.setdefault(segment.stream, {}).setdefault(kind, {})
+            changed[column] = changed.get(column, 0) + count
         versions = self.report.versions.setdefault(segment.stream, [])
         new = [*(decoded.versions or ()), *([None] if decoded.unversioned else [])]
         versions.extend(version for version in dict.fromkeys(new) if version not in versions)

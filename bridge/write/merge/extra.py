@@ -30,8 +30,8 @@ def fold_extra(members: pa.Table, chain: pa.Array, ended: pa.Array, deleted: pa.
     texts: list[str | None] = [None] * count
     columns = _columns(members)
     parts = (members.column(EXTRA), members.column(ABSENT.name), deleted, chain, ended)
-    for own, absent, deleted, number, end in zip(*(part.to_pylist() for part in parts), strict=True):
-        texts[number] = None if end else _merged(texts[number], own, columns, absent, deleted=deleted)
+    for own, absent, is_deletion, number, end in zip(*(part.to_pylist() for part in parts), strict=True):
+        texts[number] = None if end else _merged(texts[number], own, columns, absent, deleted=is_deletion)
     return pa.array(texts, pa.string())
 
 

@@ -144,8 +144,8 @@ def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa
     merges_extra = context.layouts[spec.stream].merges_changes and EXTRA in spec.columns.names
     count, waiting, size = 0, [mark_partial(pa.schema(fields).empty_table(), hard=spec.hard)], 0
     for table in _spilled(context, task, key):
-        table = _with_version(refit(table, fields))
-        rows = mark_partial(mark_changes(table) if merges_extra else table, hard=spec.hard)
+        rows = _with_version(refit(table, fields))
+        rows = mark_partial(mark_changes(rows) if merges_extra else rows, hard=spec.hard)
         count += len(rows)
         size += rows.nbytes
         waiting.append(rows)

@@ -31,7 +31,6 @@ def change(key: int, extra: dict[str, Any] | None = None, **more: Any) -> dict[s
     return {"k": key, "_sdc_deleted_at": None, "_sdc_extra": text, **more}
 
 
-
 def extras(table: Table) -> dict[int, Any]:
     return {row["k"]: json.loads(row["_sdc_extra"] or "null") for row in table.rows()}
 
