@@ -14,16 +14,16 @@ from bridge.decode.decoder import Decoded
 from bridge.schema.json_schema import EXTRA, source
 from bridge.singer.messages import parse
 
-_OF_BRIDGE = "_sdc_"
-"""Prefix of columns that describe the change, not its row: without a value they are null."""
 
+def absent_columns(decoded: Decoded, data: bytes, others: Sequence[str]) -> pa.Array:
+    """For each row the columns that its record lacks, null where it lacks none.
 
-def absent_columns(decoded: Decoded, data: bytes, keys: Sequence[str]) -> pa.Array:
-    """For each row the columns that its record lacks, null where it lacks none; never a key or a metadata column."""
+    `others`: properties that it never lacks, the key and those that describe the change: without a value they are null.
+    """
     columns = {
         field.name: source(field)
         for field in decoded.table.schema
-        if field.name != EXTRA and not field.name.startswith(_OF_BRIDGE) and source(field) not in keys
+        if field.name != EXTRA and source(field) not in others
     }
     lines = data.split(b"\n")
     return pa.array([_lacking(lines[number], columns) for number in decoded.line_numbers], pa.list_(pa.string()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from itertools import pairwise
 from typing import Any
 
@@ -23,11 +23,12 @@ from bridge.errors import DataError
 from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
 _EPOCH = datetime(1970, 1, 1)
+_EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
 _LARGE = 2**53
 """Below this every integer has a double of its own."""
 _HINT = (
-    "nothing of this commit was stored; set the stream's on_type_change to variant, which leaves older rows as they "
-    "are, or load the stream with --full"
+    "nothing of this commit was stored; load the table anew with `run --full -s` and the stream's name, or set the "
+    "stream's on_type_change to variant, which leaves older rows as they are"
 )
 
 
@@ -58,6 +59,8 @@ def fitted(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:
         return _texts(array, old, new)
     if (before, after) == (pa.int64(), pa.float64()):
         return _doubles(array, new)
+    if before == pa.float64() and pa.types.is_decimal(after):
+        return _decimals(array, new)
     if before == pa.date32():
         return array.cast(pa.timestamp("us")).cast(after)
     try:
@@ -92,6 +95,21 @@ def _doubles(array: pa.Array, new: pa.Field) -> pa.Array:
         if value is not None and int(float(value)) != value:
             raise _misfit(new, f"{value} is no double")
     return doubles
+
+
+def _decimals(array: pa.Array, new: pa.Field) -> pa.Array:
+    """Each double as JSON writes it, which is how it came."""
+    scale, whole = Decimal(1).scaleb(-new.type.scale), new.type.precision - new.type.scale
+    result: list[Decimal | None] = []
+    for value in array.to_pylist():
+        exact = None if value is None else Decimal(repr(value))
+        if exact is not None and not (exact.is_finite() and exact.adjusted() < whole):
+            raise _misfit(new, f"{value} has other digits")
+        try:
+            result.append(exact if exact is None else exact.quantize(scale, context=_EXACT))
+        except (Inexact, InvalidOperation):
+            raise _misfit(new, f"{value} has other digits") from None
+    return pa.array(result, new.type)
 
 
 def _texts(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -23,6 +23,7 @@ import pyarrow.json as pj
 
 from bridge.decode import exact, native
 from bridge.decode.casting import fitted, null_mask
+from bridge.decode.changed import Changed, count_nulls
 from bridge.decode.columns import NeedsExactPath, beyond_decimals, narrow, wide
 from bridge.decode.exact import Batch, Layout, Reject
 from bridge.decode.instants import check_range, dates, moments, timestamps
@@ -55,6 +56,8 @@ class Decoded:
     """Rows whose message has no `version`."""
     extra: dict[str, int]
     """How many records have a field outside the SCHEMA, by its name."""
+    changed: Changed = field(default_factory=Counter)
+    """How many values their columns cannot give back, by kind and column."""
     version: pa.Array | None = None
     """int64: the `version` of each row's message, null where it has none. None without `envelope`."""
     extracted: pa.Array | None = None
@@ -92,7 +95,8 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
         batches = list(_batches(data, _FastPath(fields, prefix, envelope=envelope, skipped=skipped), layout))
     if reads_log(fields):
         for batch in batches:
-            batch.arrays = log_json(batch.arrays, fields)
+            before, batch.arrays = batch.arrays, log_json(batch.arrays, fields)
+            count_nulls(batch.changed, fields, before, batch.arrays)
     return _joined(batches, fields, schema, envelope=envelope)
 
 
@@ -105,6 +109,7 @@ def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
             yield exact.read(piece, layout)
         elif (batch := fast.read(piece := _piece(data, start, size))) is not None:
             size, patience = min(size * 2, _WHOLE_BYTES), 1
+            batch.changed = layout.counter.count(piece, times=fast.long_fractions)
             yield batch
         elif size > _SMALL_BYTES and len(piece) > _SMALL_BYTES:
             size //= 4
@@ -130,10 +135,12 @@ def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchem
     final = with_extra(schema).arrow if has_extra else schema.arrow
     rejects: list[Reject] = []
     extra: Counter[str] = Counter()
+    changed: Changed = Counter()
     line = 0
     for batch in batches:
         rejects += [Reject(line + each.line, each.reason, each.pointer, each.raw) for each in batch.rejects]
         extra.update(batch.outside)
+        changed.update(batch.changed)
         line += batch.lines
     versions = [batch.versions for batch in batches if batch.versions is not None]
     return Decoded(
@@ -142,6 +149,7 @@ def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchem
         versions=(min(low for low, _ in versions), max(high for _, high in versions)) if versions else None,
         unversioned=sum(batch.unversioned for batch in batches),
         extra=dict(extra),
+        changed=changed,
         version=_one_array([batch.version for batch in batches], pa.int64()) if envelope else None,
         extracted=_one_array([batch.extracted for batch in batches], TIMESTAMP) if envelope else None,
     )

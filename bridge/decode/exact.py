@@ -19,6 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.decode.changed import ChangeCounter, Changed
 from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, column_text, lines_of, parsed
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
@@ -55,6 +56,11 @@ class Layout:
         """What converts values one by one; most data needs none."""
         return [coercer(field) for field in self.fields]
 
+    @cached_property
+    def counter(self) -> ChangeCounter:
+        """What counts values that the columns cannot give back."""
+        return ChangeCounter(self.fields)
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
@@ -81,6 +87,8 @@ class Batch:
     rejects: list[Reject] = field(default_factory=list)
     versions: tuple[int, int] | None = None
     unversioned: int = 0
+    changed: Changed = field(default_factory=Counter)
+    """How many values their columns cannot give back."""
     outside: Counter[str] = field(default_factory=Counter)
     """How many records have a field outside the SCHEMA, by its name, with dots where it is nested."""
     version: pa.Array | None = None
@@ -106,6 +114,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
     batch = plain.build()
     if plain.odd:
         _add_odd(batch, plain, layout)
+    batch.changed = layout.counter.count(lines, raw, {reject.line for reject in batch.rejects})
     return batch
 
 
@@ -266,6 +275,7 @@ def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
     batch.versions = (min(edges), max(edges)) if edges else None
     batch.unversioned += other.unversioned
     batch.outside.update(other.outside)
+    batch.changed.update(other.changed)
     batch.rows += other.rows
 
 

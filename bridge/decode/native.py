@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode import exact
+from bridge.decode.changed import KINDS, path_of
 from bridge.decode.columns import NeedsExactPath
 from bridge.decode.exact import Batch, Layout, interleave
 from bridge.decode.json_fields import column_of
 from bridge.decode.others import add_written
-from bridge.schema.json_schema import TIMESTAMP, has_json, is_null_only, source
+from bridge.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, source
 
 PROBLEM = ""
 """Why a compiled reader that is installed is not used."""
@@ -30,10 +31,12 @@ except ModuleNotFoundError:
 except ImportError as error:
     AVAILABLE, PROBLEM = False, str(error)
 else:
-    AVAILABLE = getattr(reader, "FORMAT", None) == 1  # an uninstallation may leave an empty folder, which is imported
+    AVAILABLE = getattr(reader, "FORMAT", None) == 2  # an uninstallation may leave an empty folder, which is imported
     if not AVAILABLE:
         PROBLEM = "the compiled reader is one for another version of singer-bridge"
 
+_PLACE = 4
+"""Bytes of a place in a node's `second`."""
 _KINDS = {
     pa.int64(): b"i",
     pa.float64(): b"f",
@@ -55,13 +58,16 @@ class NativeReader:
         members = [_described(field, raw=raw) for field, raw in zip(fields, self._raw, strict=True)]
         members += [_member(b"x", source(field)) for field in skipped]
         self._description = _member(b"o", "", children=members)
+        flat = [one for field, raw in zip(fields, self._raw, strict=True) for one in _flat(field, field.name, raw=raw)]
+        self._countable = [(at, KINDS[type_], name) for at, (name, type_) in enumerate(flat) if type_ in KINDS]
 
     def read(self, data: bytes) -> Batch | None:
         """Read whole lines; None if only the exact path can."""
         piece = reader.read(self._description, self._prefix, data)
         if piece is None:
             return None
-        nodes = piece.nodes()
+        described = list(piece.nodes())
+        nodes = iter(described)
         try:
             arrays = [
                 self._column(piece, nodes, field, raw=raw) for field, raw in zip(self._fields, self._raw, strict=True)
@@ -70,6 +76,9 @@ class NativeReader:
             add_written(batch, _array(piece, nodes, pa.string()))
         except NeedsExactPath:
             return None
+        for at, kind, name in self._countable:
+            if described[at].second.size:
+                batch.changed[kind, name] += described[at].second.size // _PLACE
         version, extracted = _array(piece, nodes, pa.int64()), _array(piece, nodes, TIMESTAMP)
         batch.unversioned = version.null_count
         if batch.unversioned < batch.rows:
@@ -93,6 +102,13 @@ class NativeReader:
         plain = [number for number in range(batch.lines) if number not in odd_ones]
         interleave(batch, other, [*plain, *(number for number in numbers if number not in rejected)])
         return batch
+
+
+def _flat(field: pa.Field, name: str, *, raw: bool = False) -> Iterator[tuple[str, pa.DataType]]:
+    """A field's nodes: their dotted names and types."""
+    yield name, pa.string() if raw or is_null_only(field) else field.type
+    for child in () if raw or is_null_only(field) else children(field.type):
+        yield from _flat(child, path_of(name, field, child))
 
 
 def _raw(array: pa.Array) -> list[bytes]:

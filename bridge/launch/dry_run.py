@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridge.commit.state_file import edit_note
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, DataError, SettingsError
 from bridge.lake.lease import require_free
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TapGroup
+from bridge.lake.schemas import read_schema
 from bridge.load.barriers import METHODS
+from bridge.load.checks.changed_values import text_columns
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.division import divided
@@ -23,7 +25,8 @@ from bridge.load.tables.declared import whole_tables
 from bridge.load.tables.methods import Method, outlook
 from bridge.load.tables.table_plan import TablePlanner
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, selected_streams
+from bridge.singer.catalog import Catalog, key_properties, record_name, selected_streams, stream_id
+from bridge.singer.messages import Schema
 from bridge.singer.state import bookmark
 from bridge.slots.guard import check
 from bridge.state.store import StateStore
@@ -145,6 +148,7 @@ def _facts(
             *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
             *(() if full else unlike),
             *starting.warnings([lookback]),
+            *_texts(placement, storage, pipeline, view, catalog),
         ],
     }
     slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
@@ -164,6 +168,27 @@ def _check_tables(
     for name in names:
         aliases = run.pipeline.names_of(name)
         tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
+
+
+def _texts(
+    placement: TablePlanner, storage: Storage, pipeline: Pipeline, view: Snapshot, catalog: Catalog | None
+) -> Iterator[str]:
+    """A sentence for each column that would become text, and for each change of a type that would be refused."""
+    selected = selected_streams(catalog) if catalog else ()
+    for entry in catalog["streams"] if catalog else ():
+        name = record_name(entry)
+        table = view.table(pipeline.names_of(name))
+        if stream_id(entry) not in selected or not (table and table.schema) or placement.expected(name)[1] == "replace":
+            continue
+        message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
+        before = read_schema(storage, pipeline.name, table.schema)
+        try:
+            incoming = placement.incoming(message)
+            if incoming.statement is None:
+                after = incoming.into(before, placement.evolution(message))
+                yield from (f"{name}: {text}" for text in text_columns(before, after).values())
+        except (DataError, SettingsError) as error:
+            yield f"{name}: {error.message}. {error.hint}"
 
 
 def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:

@@ -20,6 +20,7 @@ from bridge.errors import DataError, EngineError, LakeError, SettingsError
 from bridge.lake.log import add_of
 from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable, TableChange
 from bridge.load.barriers import Barrier
+from bridge.load.checks.changed_values import ChangedValues
 from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.table_guard import Guard, refused_before
 from bridge.load.table_changes import BuiltChange, Pending, TableChangeBuilder
@@ -82,6 +83,8 @@ class Accounting:
         """Rows of each stream that its SQL filtered out, up to the last commit."""
         self.rejected = 0
         self.extra: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.changed: defaultdict[str, ChangedValues] = defaultdict(ChangedValues)
+        """By stream, the values that are not in the lake as the tap sent them."""
         self._warnings: list[str] = []
         self._scattered: set[str] = set()
         for stream, version in continued.items():
@@ -146,6 +149,8 @@ class Accounting:
                 self._warnings.append(f"{stream}: rows of {folders:,} {text}")
         for stream, fields in report.extra.items():
             self.extra[stream].update(fields)
+        for stream, changed in report.changed.items():
+            self.changed[stream].count(changed)
         for rejects in report.rejects:
             self.reject(rejects)
 

@@ -81,6 +81,7 @@ class StreamProgress:
     refused: BridgeError | None = None  # raised at its first row: the table has all rows already
     former: int | None = None  # the version of the table's rows before this run
     is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
+    texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
     other_names: tuple[str, ...] = ()  # its id in the catalog, which most STATEs use
 
     @property

@@ -14,6 +14,7 @@ from hashlib import sha256
 from bridge.decode.validate import rules_text
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
 from bridge.load.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.checks.changed_values import ChangedValues, text_columns
 from bridge.load.checks.commit_clock import CommitClock
 from bridge.load.checks.held_back import HeldBack
 from bridge.load.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
@@ -248,7 +249,9 @@ class Dispatcher:
         self.policy.open(stream)
         if self._held:
             self._held.opened(stream)
-        self.counts[stream.name] = Counts(METHODS[stream.mode], stream.reason, stream.names)
+        self.counts[stream.name] = Counts(
+            METHODS[stream.mode], stream.reason, stream.names, changed=ChangedValues(stream.texts)
+        )
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -351,6 +354,8 @@ class Dispatcher:
             self._warn(f"{stream.name}: {what}: {', '.join(names[:5])}")
         for note in incoming.notes:
             self._warn(note)
+        if table is not None:
+            stream.texts |= text_columns(table, schema)
         stream.schema = schema
 
     def _keep(self, message: Schema, schema: TableSchema) -> str:

@@ -381,6 +381,7 @@ class Loader:
             waiting = "more than spool.max_bytes; they wait for a STATE at which a commit can be made"
             warnings.append(f"rows to be merged by key took {most:,} MiB of the spool, {waiting}")
         for stream, counts in self.counts.items():
+            counts.changed.count(self._accounting.changed[stream].values)
             if counts.rejected:
                 warnings.append(f"{stream}: {counts.rejected} record(s) do not fit their SCHEMA: kept as rejects")
         return warnings

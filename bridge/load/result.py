@@ -11,6 +11,7 @@ from bridge.errors import BridgeError
 from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
 from bridge.lake.runs import Difference
+from bridge.load.checks.changed_values import ChangedValues
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ class Counts:
     last_at: float = 0.0
     merged: dict[str, int] = field(default_factory=dict)
     """What commits say of rows that were merged by key: inserted, updated, deleted and so on."""
+    changed: ChangedValues = field(default_factory=ChangedValues)
+    """Values that are not in the lake as the tap sent them."""
 
     @property
     def seconds(self) -> float:
@@ -124,6 +127,12 @@ class Result:
         self.differences.append(difference)
         self.warnings.append(f"{difference.stream}: {difference.text}")
         self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
+
+    def differ_by_values(self) -> None:
+        """Say which streams have values that are not as the tap sent them."""
+        for stream, counts in self.streams.items():
+            for difference in counts.changed.differences(self.pipeline, stream):
+                self.differ(difference)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

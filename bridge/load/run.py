@@ -350,10 +350,10 @@ class Run:
                 reader.read(*[stack.enter_context(tap) for tap in taps])
         finally:
             self._clean = not reader.is_partial
-            warnings = load.close()
-            self.result.warnings += map(self._masked, [*reader.warnings(), *warnings])
-            self.result.commits, self.result.seconds["waiting"] = load.commits, reader.waiting_seconds
+            self.result.warnings += map(self._masked, [*reader.warnings(), *load.close()])
+            self.result.differ_by_values()
             say_merges(self.result)
+            self.result.commits, self.result.seconds["waiting"] = load.commits, reader.waiting_seconds
         return reader
 
     def _guarded(

@@ -1,11 +1,14 @@
 """Which type a column gets when its type changes, and which older files can be read beside newer ones.
 
-The new type is that of a SCHEMA which allows both: numbers stay numbers while no digit is lost, a plain string takes
-the text of everything, a date becomes its midnight, and types with nothing in common become JSON text. Spark and Polars
-read files of two types as one column only where int64 became decimal(38, 0).
+The new type is that of a SCHEMA which allows both: numbers stay numbers while no digit is lost, a double becomes the
+decimal that a better SCHEMA declares, a plain string takes the text of everything, a date becomes its midnight, and
+types with nothing in common become JSON text. Spark and Polars read files of two types as one column only where int64
+became decimal(38, 0).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -40,7 +43,9 @@ def wider(current: pa.Field, incoming: pa.Field) -> Shape:
     numbers = [type_ for type_ in (old, new) if type_ in (pa.int64(), pa.float64()) or pa.types.is_decimal(type_)]
     if len(numbers) < 2:
         return JSON_TEXT
-    return STRING if pa.float64() in numbers else _decimal(old, new)
+    if old == pa.float64():
+        return new, None  # each stored value must have these digits, else nothing is committed
+    return STRING if new == pa.float64() else _decimal(old, new)
 
 
 def _decimal(old: pa.DataType, new: pa.DataType) -> Shape:
@@ -64,6 +69,24 @@ def _whole(type_: pa.DataType) -> int:
 def _needed(type_: pa.DataType) -> int:
     unknown = pa.types.is_decimal(type_) and type_.precision == MAX_DIGITS
     return INT64_DIGITS if unknown and type_.scale else _whole(type_)
+
+
+def texts_made(
+    before: Iterable[pa.Field], after: Iterable[pa.Field], at: str = ""
+) -> Iterator[tuple[str, pa.Field, pa.Field]]:
+    """Number, time and boolean columns that become text: their dotted names, and the fields before and after."""
+    now = {field.name: field for field in after}
+    for old in before:
+        new, name = now.get(old.name), f"{at}{old.name}"
+        if new is None or old.type == new.type:
+            continue
+        if new.type == pa.string() and not pa.types.is_nested(old.type):
+            yield name, old, new
+        elif pa.types.is_struct(old.type) and pa.types.is_struct(new.type):
+            yield from texts_made(old.type, new.type, f"{name}.")
+        elif pa.types.is_list(old.type) and pa.types.is_list(new.type):
+            items = (each.type.value_field.with_name("[]") for each in (old, new))
+            yield from texts_made([next(items)], [next(items)], name)
 
 
 def stands_beside(old: pa.DataType, new: pa.DataType, *, strict: bool = False) -> bool:

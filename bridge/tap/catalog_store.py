@@ -22,6 +22,7 @@ from bridge.singer.catalog import Catalog, parse_catalog, stream_ids
 from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
 from bridge.storage.local.folders import draft_of
 from bridge.tap.catalog_overrides import named
+from bridge.tap.digits import with_known_digits
 
 
 def catalog_file(home: Path, pipeline: str) -> Path:
@@ -102,6 +103,7 @@ class CatalogStore:
         edited = self.read() if self.file.exists() and self.file.stat().st_size else None
         memory = self._memory()
         before = memory.get("catalog")
+        now = with_known_digits(before, now)
         if edited is None:
             merged, changes = merge(now, now, now), Changes()
         else:
@@ -117,7 +119,7 @@ class CatalogStore:
         before = self._memory().get("catalog")
         if before is None:
             return []
-        catalog, lines = with_new_types(before, now, streams)
+        catalog, lines = with_new_types(before, with_known_digits(before, now), streams)
         if lines:
             lines += map(_stands, self.merged(catalog).overruled)
         return lines

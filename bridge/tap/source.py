@@ -27,6 +27,7 @@ from bridge.singer.catalog import (
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
 from bridge.tap.catalog_overrides import overridden, wants_catalog
 from bridge.tap.catalog_store import CatalogStore, Declared, Discovery
+from bridge.tap.digits import with_digits
 from bridge.tap.installed import tap_version
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.slot_source import tap_settings
@@ -216,6 +217,8 @@ class Source:
         if discovered is None:
             return None
         took = time.monotonic() - began
+        discovered, notes = with_digits(self.pipeline, self.argv, discovered)
+        self.notes += map(redactor(self.pipeline.secrets).text, notes)
         self.discovery = self.catalogs.merged(discovered, keep=keep)
         if keep:
             self.catalogs.remember_seconds(took)

@@ -41,6 +41,11 @@ class TableLayout:
     hard_delete: bool | None = None
     """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
 
+    @property
+    def merges_changes(self) -> bool:
+        """Whether what a record lacks is looked for: the SQL of a transform makes whole rows."""
+        return self.changes and self.transform is None
+
     @classmethod
     def of(
         cls, pipeline: Pipeline, stream: str, folder: str, table_format: str, partition_by: Iterable[Any]

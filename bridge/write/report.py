@@ -87,6 +87,8 @@ class WorkReport(Struct, omit_defaults=True, kw_only=True):
     """By stream, the Singer `version`s of its RECORDs; null: some have none."""
     folders: dict[str, int] = {}
     """By stream, how many partition folders its rows went to."""
+    changed: dict[str, dict[str, dict[str, int]]] = {}
+    """By stream, kind and column, how many values the column cannot give back."""
     filtered: dict[str, int] = {}
     """By stream, lines that its transform left out."""
     made: list[tuple[str, str, str]] = []

@@ -25,7 +25,7 @@ from bridge.spool.folder import Segment
 from bridge.storage.parallel import MANY, on_disk
 from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.metadata_columns import fill_metadata
+from bridge.write.metadata_columns import DELETED_AT, METADATA, fill_metadata
 from bridge.write.partition import folder_of
 from bridge.write.rejects import reject_entry, write_rejects
 from bridge.write.report import SegmentCount, SpillFile, WorkReport, failure
@@ -129,8 +129,9 @@ class SegmentReader:
             decoded = decode_valid(data, schema, prefix, rules, envelope=True)
         if layout.keys:
             decoded = reject_without_key(decoded, data, layout.keys)
-        if layout.changes and layout.transform is None:
-            decoded = replace(decoded, absent=absent_columns(decoded, data, layout.keys))
+        if layout.merges_changes:
+            not_of_rows = METADATA if layout.metadata else (DELETED_AT,)
+            decoded = replace(decoded, absent=absent_columns(decoded, data, [*layout.keys, *not_of_rows]))
         self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
         self._count(segment, decoded)
         return decoded
@@ -148,6 +149,9 @@ class SegmentReader:
         extra = self.report.extra.setdefault(segment.stream, {})
         for name, count in decoded.extra.items():
             extra[name] = extra.get(name, 0) + count
+        for (kind, column), count in decoded.changed.items():
+            changed = self.report.changed.setdefault(segment.stream, {}).setdefault(kind, {})
+            changed[column] = changed.get(column, 0) + count
         versions = self.report.versions.setdefault(segment.stream, [])
         new = [*(decoded.versions or ()), *([None] if decoded.unversioned else [])]
         versions.extend(version for version in dict.fromkeys(new) if version not in versions)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -312,3 +315,32 @@ def test_a_pattern_that_nobody_works_out_does_not_hold_a_run(project: Project) -
         assert bool(done.json["state"]) == bool(rows)
         assert not list((project.folder / ".singer-bridge" / "spool").glob("*/*"))
     assert "given up" not in done.err
+
+
+def test_values_that_are_not_as_they_came_are_said(tmp_path: Path) -> None:
+    """In the summary, in the record as differences, and as a mark; a column that becomes text as well."""
+    number, time_ = {"type": "number"}, {"type": "string", "format": "date-time"}
+    records = [{"a": 0.5, "t": "2024-01-01T00:00:00.1234567Z"}, {"a": 9007199254740993}, {"a": 9007199254740995}]
+    first = _messages({"a": number, "t": time_}, records, 1)
+    done = _replayed(tmp_path, first)
+    assert [(each["kind"], each["rows"]) for each in done["differences"]] == [("lost_digits", 2), ("changed_values", 1)]
+    assert done["marks"] == {"differs": ["t"]}
+    assert any(text.startswith("t: a: 2 values lost digits") and "multipleOf" in text for text in done["warnings"])
+    done = _replayed(tmp_path, _messages({"a": {"type": "string"}, "t": time_}, [{"a": "x"}], 2))
+    assert [each["kind"] for each in done["differences"]] == ["text_column"]
+    assert "run p --full -s t" in done["differences"][0]["text"]
+
+
+def _messages(properties: dict[str, Any], records: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
+    schema = {"type": "SCHEMA", "stream": "t", "schema": {"properties": properties}, "key_properties": []}
+    rows = [{"type": "RECORD", "stream": "t", "record": record} for record in records]
+    return [schema, *rows, {"type": "STATE", "value": {"bookmarks": {"t": {"at": at}}}}]
+
+
+def _replayed(folder: Path, messages: list[dict[str, Any]]) -> Any:
+    (folder / "in.jsonl").write_text("".join(json.dumps(message) + "\n" for message in messages))
+    argv = [sys.executable, "-m", "bridge", "run", "--tap", "tap-replay", "--tap-config", '{"path": "in.jsonl"}']
+    argv += ["--to", "lake", "--name", "p", "--json"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -109,7 +109,7 @@ class TablePlanner:
         staged = None if self._full else self._view.staged.get(message.stream)
         extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
         # Otherwise the old table is replaced, and only files that an earlier run staged have columns to keep.
-        evolution = self._evolution(message)
+        evolution = self.evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
         stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
@@ -137,7 +137,7 @@ class TablePlanner:
             stream.swapped, stream.version = True, table.version
         return stream, columns
 
-    def _evolution(self, message: Schema) -> Evolution:
+    def evolution(self, message: Schema) -> Evolution:
         """How the table's columns may change. We must not rewrite files of another pipeline."""
         settings = self._pipeline.stream(message.stream)
         change, policy = settings.on_type_change or "rewrite", settings.schema_policy or "evolve"

@@ -234,5 +234,5 @@ def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table])
         if column in stream.doubles
     ]
     if doubles:
-        fix = "give them multipleOf in the catalog, or use pipelinewise-tap-postgres: see docs/postgres.md"
+        fix = "`singer-bridge discover` writes multipleOf for those with a scale; write it for others: docs/postgres.md"
         yield warning("numeric", f"the tap declares NUMERIC as a double, 15 digits: {first_of(doubles)}", fix)

@@ -18,6 +18,7 @@ from bridge.slots import slot_source
 from bridge.tap.about import About, about
 from bridge.tap.catalog_overrides import overridden
 from bridge.tap.catalog_store import catalog_file
+from bridge.tap.digits import with_digits
 from bridge.tap.installed import tap_version
 from bridge.tap.source import Source
 
@@ -81,11 +82,12 @@ def _discover(source: Source) -> Iterator[Finding]:
 def _ask(source: Source) -> Catalog | None:
     """Ask the tap for its catalog; the one from an earlier discovery stays as it is."""
     try:
-        return source.ask()
+        catalog = source.ask()
     except TapError as error:
         if "pkg_resources" in error.hint:
             error.hint = f"add setuptools to source.pip_url: the tap needs it and does not say so\n{error.hint}"
         raise
+    return None if catalog is None else with_digits(source.pipeline, source.argv, catalog)[0]
 
 
 def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:

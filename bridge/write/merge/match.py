@@ -16,10 +16,12 @@ from msgspec import Struct
 from bridge.decode.casting import refit
 from bridge.errors import DataError
 from bridge.lake.records import PendingFile
+from bridge.schema.json_schema import EXTRA
 from bridge.schema.table_schema import TableSchema
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import at_least, key_columns, key_order, lookup, order_of
+from bridge.write.merge.extra import mark_changes
 from bridge.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
 from bridge.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
 from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
@@ -145,9 +147,11 @@ def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa
     """How many rows the range has, and the last one of each key."""
     spec = task.spec
     fields = [*spec.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
+    merges_extra = context.layouts[spec.stream].merges_changes and EXTRA in spec.columns.names
     count, waiting, size = 0, [mark_partial(pa.schema(fields).empty_table(), hard=spec.hard)], 0
     for table in _spilled(context, task, key):
-        rows = mark_partial(_with_version(refit(table, fields)), hard=spec.hard)
+        rows = _with_version(refit(table, fields))
+        rows = mark_partial(mark_changes(rows) if merges_extra else rows, hard=spec.hard)
         count += len(rows)
         size += rows.nbytes
         waiting.append(rows)

@@ -19,9 +19,11 @@ from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.lake.records import PendingFile
+from bridge.schema.json_schema import EXTRA
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import lookup
+from bridge.write.merge.extra import merge_extra
 from bridge.write.merge.footers import can_hold, group_range, open_parquet
 from bridge.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
 from bridge.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
@@ -262,7 +264,9 @@ def _with_winners(rows: pa.Table, winners: _Winners, key: Keyed, at: Any, by: An
     for name in rows.column_names:
         old, new = rows.column(name), winners.rows.column(name)
         own = indices
-        if partial.any() and name not in key.names:  # what a partial row lacks keeps its value
+        if partial.any() and name == EXTRA:
+            new = merge_extra(rows, winners.rows, is_deleted(winners.rows), at[partial], by[partial])
+        elif partial.any() and name not in key.names:  # what a partial row lacks keeps its value
             lacking = at[partial & lacks(winners.rows, name).to_numpy(zero_copy_only=False)[by]]
             own = indices.copy()
             own[lacking] = lacking

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.schema.json_schema import EXTRA
 from bridge.write.keys import codes_of, keys_of, row_numbers
+from bridge.write.merge.extra import fold_extra
 from bridge.write.metadata_columns import DELETED_AT
 from bridge.write.spill import ABSENT, HIDDEN, ORDER
 
@@ -120,9 +122,12 @@ def _filled(rows: pa.Table, last: pa.Array, groups: pa.Table, chains: pa.Table, 
     # A deletion that is not partial ended its row: what the row had before means nothing for one that comes after.
     ended = pc.and_(is_deleted(members), pc.invert(members.column(PARTIAL).combine_chunks()))
     changed = _changed(members, chain, len(chains), open_)
+    if EXTRA in rows.column_names:
+        extra = fold_extra(members, chain, ended, is_deleted(members), len(chains)).take(place)
+        columns[EXTRA] = pc.if_else(pc.is_valid(place), extra, winners.column(EXTRA))
     lacking: dict[int, list[str]] = {number: [] for number in pc.indices_nonzero(changed).to_pylist()}
     for name in winners.column_names:
-        if name in (*HIDDEN, ABSENT.name, PARTIAL) or name in key.names:
+        if name in (*HIDDEN, ABSENT.name, PARTIAL, EXTRA) or name in key.names:
             continue
         has = pc.invert(pc.or_(ended, lacks(members, name)))
         latest = _latest(at.filter(has), chain.filter(has), len(chains))

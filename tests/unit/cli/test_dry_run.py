@@ -15,6 +15,7 @@ from bridge.slots.note import Note, NoteFile
 from bridge.storage.local.storage import LocalStorage
 from tests.support.catalogs import catalog, stream
 from tests.support.shell import Typed
+from tests.support.tables import Shop
 
 CATALOG: dict[str, Any] = {
     "streams": [
@@ -197,3 +198,20 @@ def test_errors_are_masked_as_by_the_run(typed: Typed) -> None:
     for verb in ("run", "run --dry-run", "run --dry-run --json"):
         done = typed(verb)
         assert (done.code, "tap-***" in done.out + done.err, "hunter2" in done.out + done.err) == (1, True, False)
+
+
+def test_what_becomes_text_is_said_before(folder: Path, typed: Typed) -> None:
+    """A number, a time or a boolean; the run itself says it as a difference. A refused change is said, too."""
+    shop = Shop(folder)
+    shop.load("orders", {"id": {"type": "integer"}, "total": {"type": "number"}}, [{"id": 1, "total": 0.5}])
+    properties = {"id": {"type": "integer"}, "total": {"type": "string"}}
+    retyped = {"streams": [CATALOG["streams"][0] | {"schema": {"properties": properties}}]}
+    (folder / "orders.json").write_text(json.dumps(retyped))
+    settings = SETTINGS.replace(", path: raw", "")
+    (folder / "bridge.yaml").write_text(settings)
+    said = "orders: total changes from float64 to string: its values are text from now on"
+    assert said in " ".join(typed("run shop --dry-run").out.split())
+    assert "changes from" not in typed("run shop --dry-run --full").out
+    frozen = settings.replace("shop: {", "shop: {streams: {orders: {schema_policy: freeze}}, ")
+    (folder / "bridge.yaml").write_text(frozen)
+    assert "column changes its type" in typed("run shop --dry-run").out

@@ -28,6 +28,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.load.accounting import Accounting
 from bridge.load.barriers import Barrier
+from bridge.load.checks.changed_values import text_columns
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.destination import StreamKeys
@@ -156,6 +157,44 @@ def test_no_digit_of_a_decimal_is_lost(shop: Shop) -> None:
     with pytest.raises(DataError, match="does not fit the column's new type"):
         shop.load("t", {"id": INTEGER, "v": fine}, [{"id": 1, "v": 0.5}])
     assert files(shop) == before
+
+
+CENTS = {"type": "number", "multipleOf": 0.01}
+
+
+def test_a_double_becomes_the_decimal_of_a_better_schema(shop: Shop) -> None:
+    """Each stored value has its digits, also inside lists, and sums go on."""
+    numbers, cents = ({"type": "array", "items": items} for items in (NUMBER, CENTS))
+    shop.load("t", {"id": INTEGER, "v": NUMBER, "l": numbers}, [{"id": 0, "v": 1.1, "l": [0.3, None]}])
+    shop.load("t", {"id": INTEGER, "v": NUMBER}, [{"id": 1, "v": -1e6}, {"id": 2, "v": None}, {"id": 3, "v": 0.07}])
+    shop.load("t", {"id": INTEGER, "v": CENTS, "l": cents}, [{"id": 4, "l": [0.5]}])
+    assert [row["v"] for row in rows(shop)] == [Decimal("1.10"), -1000000, None, Decimal("0.07"), None]
+    assert [row["l"] for row in rows(shop)] == [[Decimal("0.30"), None], None, None, None, [Decimal("0.50")]]
+
+
+@pytest.mark.parametrize("value", [0.125, 1e36, "NaN", "Infinity"])
+def test_a_double_with_other_digits_is_no_decimal(shop: Shop, value: Any) -> None:
+    """Nothing is committed, and the hint says how to load the table anew."""
+    shop.load("t", {"id": INTEGER, "v": NUMBER}, [{"id": 0, "v": value}])
+    before = files(shop)
+    with pytest.raises(DataError, match="does not fit the column's new type") as caught:
+        shop.load("t", {"id": INTEGER, "v": CENTS}, [{"id": 1, "v": 0.5}])
+    assert "run --full -s" in caught.value.hint
+    assert files(shop) == before
+
+
+def test_columns_that_become_text_are_named() -> None:
+    """Numbers, times and booleans, wherever they are; other changes are not."""
+    day, time = ({"type": "string", "format": name} for name in ("date", "date-time"))
+    inner = {"type": "object", "properties": {"a": NUMBER, "b": day}}
+    before = {"n": NUMBER, "d": CENTS, "t": time, "b": {"type": "boolean"}, "day": day, "i": INTEGER, "o": inner}
+    items = {"type": "array", "items": INTEGER}
+    changed = {"n": STRING, "d": NUMBER, "t": {"type": "boolean"}, "b": {}, "day": time, "i": CENTS, "l": items}
+    changed["o"] = {"type": "object", "properties": {"a": STRING, "b": time}}
+    old = from_singer({"properties": before | {"l": items}}, [])
+    new = merge(old, from_singer({"properties": changed}, []))
+    assert list(text_columns(old, new)) == ["n", "d", "t", "b", "o.a"]
+    assert "d changes from decimal(38,2) to string" in text_columns(old, new)["d"]
 
 
 def test_a_variant_writes_nothing_anew(shop: Shop) -> None:

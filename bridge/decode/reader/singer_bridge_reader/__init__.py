@@ -19,7 +19,10 @@ class _Bytes(ctypes.Structure):
 
 
 class Node(ctypes.Structure):
-    """An Arrow array's rows and nulls, and where its buffers are: validity, then up to two more."""
+    """An Arrow array's rows and nulls, and where its buffers are: validity, then up to two more.
+
+    Of doubles and instants, `second` is the rows (u32) whose value is not quite what the line says.
+    """
 
     _fields_ = (
         ("rows", ctypes.c_size_t),
@@ -74,7 +77,7 @@ def _load() -> Any:
 
 
 _library = _load()
-FORMAT = 1
+FORMAT = 2
 """Of what `read` takes and gives: a bridge that knows another one does not use this reader."""
 
 

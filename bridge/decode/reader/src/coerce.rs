@@ -26,17 +26,17 @@ impl<'a> Cursor<'a> {
         values::integer(text).ok_or(Odd)
     }
 
-    /// A number: also `"1.5"`, and what JSON lacks.
+    /// A number, and whether a double gives it back: also `"1.5"`, and what JSON lacks.
     #[inline]
-    pub fn double(&mut self) -> Read<f64> {
+    pub fn double(&mut self) -> Read<(f64, bool)> {
         match self.peek() {
             b'"' => {
                 let number = self.quoted_number()?;
                 values::double(number.text, number.whole).ok_or(Odd)
             }
-            b'N' => self.literal(b"NaN").map(|()| f64::NAN),
-            b'I' => self.literal(b"Infinity").map(|()| f64::INFINITY),
-            _ if self.take(b"-Infinity") => Ok(f64::NEG_INFINITY),
+            b'N' => self.literal(b"NaN").map(|()| (f64::NAN, true)),
+            b'I' => self.literal(b"Infinity").map(|()| (f64::INFINITY, true)),
+            _ if self.take(b"-Infinity") => Ok((f64::NEG_INFINITY, true)),
             _ => {
                 let number = self.number()?;
                 values::double(number.text, number.whole).ok_or(Odd)

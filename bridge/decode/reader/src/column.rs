@@ -57,6 +57,8 @@ pub struct Column {
     pub rows: usize,
     /// The rows that are null.
     pub nulls: Vec<u32>,
+    /// The rows whose value is not quite what the line says: a double that lost digits, an instant that was cut.
+    pub changed: Vec<u32>,
     pub values: Values,
 }
 
@@ -66,6 +68,7 @@ impl Column {
             required,
             rows: 0,
             nulls: Vec::new(),
+            changed: Vec::new(),
             values,
         }
     }
@@ -79,7 +82,13 @@ impl Column {
         }
         match &mut self.values {
             Values::Integers(values) => values.push(cursor.integer()?),
-            Values::Doubles(values) => values.push(cursor.double()?),
+            Values::Doubles(values) => {
+                let (value, exact) = cursor.double()?;
+                values.push(value);
+                if !exact {
+                    self.changed.push(self.rows as u32);
+                }
+            }
             Values::Booleans(values) => values.push(cursor.boolean()? as u8),
             Values::Texts(texts) => {
                 cursor.text(&mut texts.bytes)?;
@@ -89,7 +98,13 @@ impl Column {
                 texts.bytes.extend_from_slice(cursor.value()?);
                 texts.end();
             }
-            Values::Moments(values) => values.push(values::moment(cursor.short()?).ok_or(Odd)?),
+            Values::Moments(values) => {
+                let (moment, cut) = values::moment(cursor.short()?).ok_or(Odd)?;
+                values.push(moment);
+                if cut {
+                    self.changed.push(self.rows as u32);
+                }
+            }
             Values::Days(values) => values.push(values::day(cursor.short()?).ok_or(Odd)?),
             Values::Decimals {
                 precision,
@@ -148,7 +163,7 @@ impl Column {
             return self.read(cursor);
         }
         match values::moment(cursor.short()?) {
-            Some(moment) => values.push(moment),
+            Some((moment, _)) => values.push(moment),
             None => return self.push_null(),
         }
         self.rows += 1;
@@ -178,8 +193,10 @@ impl Column {
     /// Forget all after so many rows, also what was begun.
     pub fn cut(&mut self, rows: usize) {
         self.rows = rows;
-        while self.nulls.last().map_or(false, |row| *row as usize >= rows) {
-            self.nulls.pop();
+        for places in [&mut self.nulls, &mut self.changed] {
+            while places.last().map_or(false, |row| *row as usize >= rows) {
+                places.pop();
+            }
         }
         match &mut self.values {
             Values::Integers(values) | Values::Moments(values) => values.truncate(rows),

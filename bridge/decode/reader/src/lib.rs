@@ -21,7 +21,8 @@ pub struct Bytes {
     size: usize,
 }
 
-/// One Arrow array; a nested one is followed by its children. `valid` is empty if nothing is null.
+/// One Arrow array; a nested one is followed by its children. `valid` is empty if nothing is null. Of doubles and
+/// instants, `second` is the rows (u32) whose value is not quite what the line says.
 #[repr(C)]
 pub struct Node {
     rows: usize,
@@ -93,8 +94,9 @@ impl Owner {
         };
         let (first, second) = match &mut column.values {
             Values::Skipped => return,
-            Values::Integers(values) | Values::Moments(values) => (kept(values), none),
-            Values::Doubles(values) => (kept(values), none),
+            Values::Integers(values) => (kept(values), none),
+            Values::Moments(values) => (kept(values), bytes_of(&column.changed)),
+            Values::Doubles(values) => (kept(values), bytes_of(&column.changed)),
             Values::Booleans(values) => (self.bits(&take(values)), none),
             Values::Texts(texts) | Values::Raw(texts) => {
                 (self.offsets(&take(&mut texts.ends)), kept(&mut texts.bytes))

@@ -1,5 +1,7 @@
 //! Texts of numbers and times to values, without loss; `None` where another reader has to judge.
 
+use std::fmt::{Error, Result, Write};
+
 const DAY: i64 = 86_400_000_000;
 /// Microseconds since 1970 of the first instant of the year 1, and of the last one of the year 9999.
 const FIRST: i64 = -62_135_596_800_000_000;
@@ -24,12 +26,14 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// The nearest double.
+/// The nearest double, and whether it gives the number back.
 #[inline]
-pub fn double(text: &[u8], whole: bool) -> Option<f64> {
+pub fn double(text: &[u8], whole: bool) -> Option<(f64, bool)> {
     if whole {
         let value = integer(text)?; // 64 bits to a double rounds to the nearest, as Python does
-        return Some(value as f64);
+        let double = value as f64;
+        let small = value.unsigned_abs() <= 1 << 53;
+        return Some((double, small || gives_back(text, double)));
     }
     let (negative, digits) = signed(text);
     if digits.len() <= 17 && !digits.iter().any(|byte| matches!(byte, b'e' | b'E')) {
@@ -38,11 +42,76 @@ pub fn double(text: &[u8], whole: bool) -> Option<f64> {
         let mantissa = all.fold(0u64, |value, digit| value * 10 + (digit - b'0') as u64);
         if mantissa < 1 << 53 {
             let value = mantissa as f64 / TENS[digits.len() - point - 1]; // both exact, so rounded once
-            return Some(if negative { -value } else { value });
+            let value = if negative { -value } else { value };
+            return Some((value, digits.len() <= 16 || gives_back(text, value)));
         }
     }
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    value.is_finite().then_some(value)
+    value.is_finite().then(|| (value, gives_back(text, value)))
+}
+
+/// Whether a double as it is printed is the number of a text; or, of a whole number, as it is.
+fn gives_back(text: &[u8], value: f64) -> bool {
+    let mut rest = Same(text);
+    if write!(rest, "{}", value).is_ok() && rest.0.is_empty() {
+        return true;
+    }
+    let (digits, exponent) = significant(text);
+    let printed = significant(format!("{:e}", value).as_bytes());
+    if printed.0 == digits && printed.1 == exponent {
+        return true;
+    }
+    if exponent < 0 || digits.len() as i64 + exponent > 38 {
+        return false;
+    }
+    let number = digits
+        .iter()
+        .fold(0i128, |number, digit| number * 10 + (digit - b'0') as i128);
+    number * 10i128.pow(exponent as u32) == value.abs() as i128
+}
+
+/// What is left of a text that is compared with what is printed.
+struct Same<'a>(&'a [u8]);
+
+impl Write for Same<'_> {
+    fn write_str(&mut self, printed: &str) -> Result {
+        self.0 = self.0.strip_prefix(printed.as_bytes()).ok_or(Error)?;
+        Ok(())
+    }
+}
+
+/// A number's digits without zeros around them, and the power of ten of the last one; 0 has none.
+fn significant(text: &[u8]) -> (Vec<u8>, i64) {
+    let (_, text) = signed(text);
+    let end = text
+        .iter()
+        .position(|byte| matches!(byte, b'e' | b'E'))
+        .unwrap_or(text.len());
+    let written = text.get(end + 1..).and_then(|text| {
+        let text = std::str::from_utf8(text).ok()?;
+        text.parse::<i64>().ok()
+    });
+    let mut exponent = written.unwrap_or(0);
+    let mut digits = Vec::with_capacity(end);
+    let mut after_point = false;
+    for byte in &text[..end] {
+        if *byte == b'.' {
+            after_point = true;
+            continue;
+        }
+        exponent -= after_point as i64;
+        if *byte != b'0' || !digits.is_empty() {
+            digits.push(*byte);
+        }
+    }
+    while digits.last() == Some(&b'0') {
+        digits.pop();
+        exponent += 1;
+    }
+    if digits.is_empty() {
+        exponent = 0;
+    }
+    (digits, exponent)
 }
 
 /// A decimal's digits as a whole number, of `12`, `-1.50` and the like; none where digits would be lost.
@@ -93,6 +162,8 @@ struct Written {
     offset: i64,
     /// A digit beyond microseconds, too, is not 0.
     fraction: bool,
+    /// A digit beyond microseconds is not 0.
+    cut: bool,
 }
 
 impl Written {
@@ -102,10 +173,11 @@ impl Written {
     }
 }
 
-/// Microseconds since 1970 in UTC. Digits beyond are cut off; without an offset it is UTC.
+/// Microseconds since 1970 in UTC, and whether a digit beyond was cut off. Without an offset it is UTC.
 #[inline]
-pub fn moment(text: &[u8]) -> Option<i64> {
-    written(text)?.instant()
+pub fn moment(text: &[u8]) -> Option<(i64, bool)> {
+    let written = written(text)?;
+    Some((written.instant()?, written.cut))
 }
 
 /// Days since 1970, of a date or of a midnight as it is written.
@@ -125,6 +197,7 @@ fn written(text: &[u8]) -> Option<Written> {
         micros: 0,
         offset: 0,
         fraction: false,
+        cut: false,
     };
     let mut rest = &text[10..];
     if rest.is_empty() {
@@ -158,6 +231,7 @@ fn written(text: &[u8]) -> Option<Written> {
                 result.micros = result.micros * 10 + digit as i64;
             }
             result.fraction = rest[1..=digits].iter().any(|digit| *digit != b'0');
+            result.cut = digits > 6 && rest[7..=digits].iter().any(|digit| *digit != b'0');
             rest = &rest[1 + digits..];
         }
     }
@@ -221,4 +295,45 @@ fn date(text: &[u8]) -> Option<i64> {
     };
     let days = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     Some(days + (153 * month + 2) / 5 + day - 1 - 719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::double;
+
+    #[test]
+    fn digits_that_a_double_loses() {
+        let lost = |text: &str| {
+            let whole = text
+                .trim_start_matches('-')
+                .bytes()
+                .all(|byte| byte.is_ascii_digit());
+            !double(text.as_bytes(), whole).unwrap().1
+        };
+        for text in [
+            "9007199254740993",
+            "-0.10000000000000001",
+            "1e-400",
+            "0.1234567890123456789",
+        ] {
+            assert!(lost(text), "{}", text);
+        }
+        for text in [
+            "9007199254740992",
+            "0.1",
+            "-1.50",
+            "0.30000000000000004",
+            "1.0000000000000000000",
+            "-0.0",
+            "1E+2",
+            "5e-324",
+            "9007199254740994",
+            "1234567890123456768.0",
+            "1234567890123456800",
+            "1e22",
+            "0.00000000000000000001",
+        ] {
+            assert!(!lost(text), "{}", text);
+        }
+    }
 }

@@ -1,0 +1,149 @@
+"""How many digits the columns of a database have, written into a discovered catalog: a plain `number` is a double.
+
+A tap's own word stands. Where it says only `number`, the catalog's `sql-datatype` or PostgreSQL itself tells precision
+and scale, and the column gets `multipleOf`; with more digits than that promises, `precision` and `scale` as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from bridge.schema.json_schema import INT64_DIGITS, MAX_DIGITS
+from bridge.settings.options import Pipeline
+from bridge.singer.catalog import Catalog, StreamEntry, column_facts, root_facts, stream_id
+from bridge.tap.slot_source import SlotSource, slot_source
+
+Digits = dict[str, tuple[int, int]]
+"""Precision and scale by column."""
+
+_SQL_TYPE = re.compile(r"(?:numeric|decimal|dec|fixed|number)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)", re.IGNORECASE)
+_WORDS = ("multipleOf", "precision", "scale")
+_PATIENCE = 10
+"""Seconds for connecting."""
+_EXTRA = "pip install 'singer-bridge[postgres]'"
+_COLUMNS = """
+select n.nspname::text, c.relname::text, a.attname::text,
+  ((m.typmod - 4) >> 16) & 65535, ((((m.typmod - 4) & 2047) # 1024) - 1024)
+from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+  join pg_type t on t.oid = a.atttypid
+  cross join lateral (select case when t.typtype = 'd' then t.typbasetype else t.oid end as type,
+                      case when t.typtype = 'd' then t.typtypmod else a.atttypmod end as typmod) m
+where a.attnum > 0 and not a.attisdropped and m.typmod >= 4
+  and m.type in ('numeric'::regtype, 'numeric[]'::regtype)
+  and (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
+"""
+
+
+def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tuple[Catalog, list[str]]:
+    """The catalog with the digits that are known, and notes for people. A database that cannot be asked is a note."""
+    doubtful = [entry for entry in catalog["streams"] if any(_doubles(entry))]
+    if not doubtful:
+        return catalog, []
+    catalog = copy.deepcopy(catalog)
+    entries = {stream_id(entry): entry for entry in catalog["streams"]}
+    doubtful = [entries[stream_id(entry)] for entry in doubtful]
+    for entry in doubtful:
+        _write(entry, dict(_declared(entry)))
+    source = slot_source(pipeline, argv)
+    if source is None or source.kind == "other" or not any(map(any, map(_doubles, doubtful))):
+        return catalog, []
+    try:
+        asked = _of_postgres(source, doubtful)
+    except _NotAsked as reason:
+        return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
+    for entry in doubtful:
+        _write(entry, asked.get(_place(entry), {}))
+    return catalog, []
+
+
+def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
+    """The catalog of now with the digits of the one before, where the tap says none: a run need not ask for them."""
+    known = {stream_id(entry): entry for entry in (before or {"streams": []})["streams"]}
+    if not any(any(_doubles(entry)) for entry in now["streams"] if stream_id(entry) in known):
+        return now
+    now = copy.deepcopy(now)
+    for entry in now["streams"]:
+        properties = _properties(known.get(stream_id(entry), {}))
+        for name in list(_doubles(entry)):
+            schema, earlier = _number(_properties(entry)[name]), _innermost(properties.get(name))
+            if schema is not None:
+                schema |= {word: earlier[word] for word in _WORDS if word in earlier}
+    return now
+
+
+class _NotAsked(Exception):
+    """Why the database was not asked."""
+
+
+def _properties(entry: StreamEntry) -> dict[str, Any]:
+    return (entry.get("schema") or {}).get("properties") or {}
+
+
+def _innermost(schema: Any) -> dict[str, Any]:
+    """The schema of a column, or of the items of its lists."""
+    while isinstance(schema, dict) and isinstance(schema.get("items"), dict):
+        schema = schema["items"]
+    return schema if isinstance(schema, dict) else {}
+
+
+def _number(schema: Any) -> dict[str, Any] | None:
+    """The schema of a column, or of its items, that is a number of any digits."""
+    schema = _innermost(schema)
+    types = schema.get("type") or ()
+    is_number = "number" in ([types] if isinstance(types, str) else types)
+    return schema if is_number and not {*_WORDS, "format"} & set(schema) else None
+
+
+def _doubles(entry: StreamEntry) -> Iterator[str]:
+    for name, schema in _properties(entry).items():
+        if _number(schema) is not None:
+            yield name
+
+
+def _declared(entry: StreamEntry) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What the catalog's metadata says of the database's types."""
+    for path, facts in column_facts(entry).items():
+        if len(path) == 1 and (match := _SQL_TYPE.match(str(facts.get("sql-datatype") or ""))):
+            yield path[0], (int(match[1]), int(match[2] or 0))
+
+
+def _write(entry: StreamEntry, digits: Digits) -> None:
+    properties = _properties(entry)
+    for name in list(_doubles(entry)):
+        if name in digits:
+            precision, scale = digits[name][0], max(digits[name][1], 0)
+            schema = _number(properties[name])
+            assert schema is not None
+            schema["multipleOf"] = Decimal(1).scaleb(-scale) if scale else 1
+            if INT64_DIGITS + scale > MAX_DIGITS or precision > MAX_DIGITS:
+                schema |= {"precision": max(precision, scale), "scale": scale}
+
+
+def _place(entry: StreamEntry) -> tuple[str, str]:
+    """The schema and the name of a stream's table."""
+    schema = str(root_facts(entry).get("schema-name") or "public")
+    return schema, str(entry.get("table_name") or stream_id(entry).partition("-")[2])
+
+
+def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tuple[str, str], Digits]:
+    if not source.parameters or source.tunnel:
+        raise _NotAsked("set source.replication_slot.url to an address of the database")
+    try:
+        import psycopg
+    except ImportError:
+        raise _NotAsked(_EXTRA) from None
+    places = [_place(entry) for entry in entries]
+    parameters: dict[str, Any] = {"connect_timeout": _PATIENCE, **source.parameters}
+    result: dict[tuple[str, str], Digits] = {}
+    try:
+        with psycopg.connect(autocommit=True, **parameters) as connection:
+            values = [schema for schema, _ in places], [table for _, table in places]
+            for schema, table, column, precision, scale in connection.execute(_COLUMNS, values).fetchall():
+                result.setdefault((schema, table), {})[column] = precision, scale
+    except psycopg.Error as error:
+        raise _NotAsked((str(error).strip().splitlines() or [type(error).__name__])[0]) from None
+    return result
