@@ -20,7 +20,7 @@ from bridge.errors import CorruptLake, SlotError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
 from bridge.lake.paths import pipeline_key
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark
 from bridge.slots import ask_mysql
@@ -112,7 +112,7 @@ class BinlogGuard:
             if mark and stream not in by_gtid and (reason := log.refusal(mark, noted.get(stream)))
         }
         if reasons and not self.full:
-            hint = f"its rows can no longer be followed; load again: {full_run(self.pipeline.name, reasons)}"
+            hint = f"its rows can no longer be followed; load again: {reload(self.pipeline, list(reasons))}"
             raise SlotError(next(iter(reasons.values())), hint=hint, stream=next(iter(reasons)))
         # A full run that dies leaves the old bookmark, so the note of another server stays until one has ended.
         self._write(noted | {s: log.place(mark) for s, mark in marks.items() if s not in reasons})
@@ -160,7 +160,7 @@ class BinlogGuard:
         try:
             return {stream: Place(**place) for stream, place in loads(stored.data)["streams"].items()}
         except (NotJson, KeyError, TypeError, AttributeError) as error:
-            hint = f"delete it, then {full_run(self.pipeline.name)}"
+            hint = f"delete it, then {reload(self.pipeline, self.streams)}"
             raise CorruptLake("binlog.json cannot be read", hint=hint, file=self._key) from error
 
     def _write(self, streams: dict[str, Place]) -> None:

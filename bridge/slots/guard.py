@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import SlotError
 from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.singer.state import bookmark, is_flat
@@ -146,7 +146,7 @@ def check(
         raise SlotError(
             "LOG_BASED streams may have lost rows: a run without the slot guard, or one that was to load them again, "
             "did not end cleanly",
-            hint=f"load them again: {full_run(pipeline.name, lossy)}",
+            hint=f"load them again: {reload(pipeline, lossy)}",
             streams=", ".join(lossy),
         )
     if reason := _impossible(pipeline, source):
@@ -255,7 +255,7 @@ def _guarded(run: _Run, database: Database) -> SlotGuard:
         text = "the replication slot stands before where the last run left it: the server has crashed, or was restored"
         fix = "if its files were restored, rows may be missing"
         guard.differences += [
-            Difference(s, "slot_went_back", f"{text}; {fix}: {full_run(run.pipeline.name, [s])}") for s in starts
+            Difference(s, "slot_went_back", f"{text}; {fix}: {reload(run.pipeline, [s])}") for s in starts
         ]
     name, default = _LIMITS.get(source.kind, ("", 0))
     limit = float(settings.get(name) or default)
@@ -291,7 +291,7 @@ def _starts(
     Raises a `SlotError` that names all of these if the run is not a full one. A full run that does not end leaves
     their bookmarks as they were, so they are exposed until one ends.
     """
-    note, name = run.file.note, run.pipeline.name
+    note = run.file.note
     starts, refused = dict[str, Safe](), dict[str, SlotError]()
     for stream, mark in marks.items():
         snapshot = stream in again or mark is None
@@ -307,7 +307,7 @@ def _starts(
         return {stream: Safe(server.confirmed, None) for stream in marks}, set(refused)
     if refused:
         first = next(iter(refused.values()))
-        first.hint = f"changes between the two can no longer be read; load again: {full_run(name, refused)}"
+        first.hint = f"changes between the two can no longer be read; load again: {reload(run.pipeline, list(refused))}"
         raise first
     return starts, set()
 
@@ -345,10 +345,12 @@ def _usable(run: _Run, database: Database) -> SlotFacts:
         hint = "have the tap read from the primary, or from a standby of PostgreSQL 16"
         raise SlotError("a standby of this version of PostgreSQL has no logical replication slots", hint=hint)
     if facts is None:
-        again = f" then {full_run(name)}, as changes were lost with it" if note and note.streams else ""
+        again = (
+            f" then {reload(run.pipeline, run.streams)}, as changes were lost with it" if note and note.streams else ""
+        )
         raise SlotError("the replication slot does not exist", hint=f"create it: {create}{again}", slot=source.slot)
     if facts.lost:
-        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then {full_run(name)}"
+        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then {reload(run.pipeline, run.streams)}"
         raise SlotError("the server has removed log that the replication slot needs", hint=hint, slot=source.slot)
     return facts
 

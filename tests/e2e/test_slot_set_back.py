@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [postgres]")
 
-from .test_slot import MELTANO, Replica, found, replica  # noqa: E402
+from .test_slot import Replica, found, replica  # noqa: E402
 from .walserver import TABLES, WalServer, wal_server  # noqa: E402
 
-assert MELTANO
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
@@ -103,8 +104,8 @@ def test_another_server_and_a_slot_that_was_made_again(server: WalServer, tmp_pa
         server.pad()
     server.sql("insert into a (v, n) select 'lost', i from generate_series(1, 5) i")
     loaded(one)
-    server.sql("checkpoint")
     server.pad()
+    server.sql("checkpoint")  # it saves the slot
     loaded(one)
     server.set_back("backup", promoted=False)
     server.sql("select pg_drop_replication_slot(%s)", one.slot)
@@ -122,6 +123,40 @@ def test_another_server_and_a_slot_that_was_made_again(server: WalServer, tmp_pa
     assert (code, "it is another server" in out) == (1, True), out
     loaded(one, "--full")
     one.expect_equal()
+
+
+def hinted(out: str, flag: str) -> list[str]:
+    """The arguments of the command in a text that has this flag, as somebody would copy it from there."""
+    commands = [line.partition("singer-bridge ")[2] for line in out.splitlines() if "singer-bridge " in line]
+    return shlex.split(next(command for command in commands if flag in command))
+
+
+def typed(one: Replica, words: list[str]) -> tuple[int, str]:
+    process = one.command(*words)
+    out, _ = process.communicate(timeout=500)
+    return process.returncode, out
+
+
+def test_the_way_out_of_a_rollback(server: WalServer, tmp_path: Path) -> None:
+    """Each command that is printed does what it says: of `rollback`, of the refused run, and of the guard.
+
+    Another stream is append-only, of which `--full` would be refused.
+    """
+    keys = {"load_method": "append-only", "replication_method": "INCREMENTAL", "replication_key": "id"}
+    one = replica(tmp_path, server, "meltano", streams={"public-b": keys})
+    first = json.loads(loaded(one, "--json", "-q"))["commit"]
+    server.sql("delete from a where id > 1; insert into b (v) values ('more')")
+    loaded(one)
+    code, out = typed(one, ["rollback", str(first), "p", "--yes"])
+    assert (code, hinted(out, "--full")) == (0, ["run", "p", "--full", "-s", "public-a"]), out
+    code, refusal = one.run()
+    assert (code, hinted(refusal, "--full")) == (1, hinted(out, "--full")), refusal
+    code, out = typed(one, hinted(refusal, "--full"))
+    if code:
+        code, out = typed(one, hinted(out, "--no-guard"))
+    assert code == 0, out
+    loaded(one)
+    assert one.rows("a") == server.sql("select id, v, n from a order by id")
 
 
 def test_a_long_name_of_a_database(server: WalServer, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tap_reader import TapReader
-from bridge.settings.commands import full_run
-from bridge.singer.catalog import Catalog, replication_method, selected_streams
+from bridge.settings.commands import reload
+from bridge.singer.catalog import Catalog
+from bridge.slots.guard import log_based
 from bridge.tap.source import silent
 
 
@@ -49,10 +50,9 @@ def look_back(
         result.warnings += judgement.warnings
     if catalog and not plan.full and restarted(plan.scratch.tap_log.read_bytes()):
         text = "the database no longer has the changes since the bookmark, and the tap went on without them"
-        for stream in sorted(selected_streams(catalog)):
-            if replication_method(catalog, stream) == "LOG_BASED":
-                fix = full_run(pipeline.name, [stream])
-                result.differ(Difference(stream, "expired_token", f"{text}; load again: {fix}"))
+        for stream in log_based(pipeline, catalog):
+            fix = reload(pipeline, [stream])
+            result.differ(Difference(stream, "expired_token", f"{text}; load again: {fix}"))
     if not (catalog or result.streams or after.tables or is_piped):
         result.warnings.append(silent(pipeline.name, declared))
     if reader.is_partial:

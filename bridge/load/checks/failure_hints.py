@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from bridge.errors import BridgeError, TapError, TimedOut
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
+from bridge.slots.guard import log_based
 from bridge.tap.catalog_overrides import wanted_methods
 from bridge.tap.stderr import LAST_LINES
 
@@ -25,7 +26,8 @@ def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -
     hint = error.hint
     if LAST_LINES in hint:
         missing = wanted_methods(hint, pipeline, catalog)
-        hint = f"{_expired(hint, pipeline)}{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
+        expired = _expired(hint, pipeline, catalog)
+        hint = f"{expired}{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
     if isinstance(error, TimedOut):
         if pipeline.commit.at == "end":
             hint = "commit.at is end: this run left all as it was, and the next needs as long; raise --timeout"
@@ -34,11 +36,12 @@ def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -
     return hint
 
 
-def _expired(words: str, pipeline: Pipeline) -> str:
+def _expired(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
     """Of a tap whose bookmark the database can no longer follow; empty if it said no such thing."""
     if not _NO_LOG.search(words):
         return ""
-    return f"the database no longer has the changes since the bookmark; load again: {full_run(pipeline.name)}\n"
+    streams = log_based(pipeline, catalog)
+    return f"the database no longer has the changes since the bookmark; load again: {reload(pipeline, streams)}\n"
 
 
 def restarted(log: bytes) -> bool:
