@@ -14,7 +14,6 @@ psycopg = pytest.importorskip("psycopg", reason="needs the extra [postgres]")
 from .test_slot import Replica, found, replica  # noqa: E402
 from .walserver import TABLES, WalServer, wal_server  # noqa: E402
 
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 

@@ -21,7 +21,7 @@ from bridge.load.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
 from bridge.singer.catalog import (
@@ -230,7 +230,7 @@ class TablePlanner:
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: {full_run(self._pipeline.name, [stream])}"
+        hint = f"{was}; or load the table anew: {reload(self._pipeline, [stream])}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
