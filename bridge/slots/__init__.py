@@ -11,8 +11,8 @@ After a crash: the original stands where the last noted commit covers every stre
 changes again. The next run also drops the copies that a dead run left. The note is written before the original moves,
 so if a slot is ahead of its note, somebody else moved it, and the run is refused.
 
-Read `bridge/tap/slot_source.py` first (which slot a tap reads), then `database.py` (only SQL), then `guard.py` (a run) and
-`branch.py` (a server that was set back).
+Read `bridge/tap/slot_source.py` first (which slot a tap reads), then `database.py` (only SQL), then `guard.py` (a run)
+and `branch.py` (a server that was set back).
 """
 
 from bridge.slots.database import Database, SlotFacts, connect
