@@ -10,7 +10,7 @@ BridgeError                 the root; `exit_code` 1
 │   ├── RecordBeforeSchema  a RECORD of a stream that has said no SCHEMA yet
 │   └── StreamsHeldBack     exit 5: some streams were held back, all others are committed
 ├── EngineError             exit 1: Spark failed, or what it reported does not add up
-├── SlotError               exit 1: look at PostgreSQL's replication slot: rows were lost, or would be
+├── SlotError               exit 1: look at the database's log or replication slot: rows were lost, or would be
 │   └── DatabaseUnreachable  the database of the slot does not answer now
 ├── LakeError               exit 3: the bucket cannot be read or written
 │   ├── CorruptLake         what is in the bucket contradicts itself; nothing is guessed
@@ -88,7 +88,7 @@ class EngineError(BridgeError):
 
 
 class SlotError(BridgeError):
-    """A replication slot of the source cannot be used without losing rows, or has lost some already."""
+    """A database's log, or its replication slot, cannot be read without losing rows, or has lost some already."""
 
 
 class DatabaseUnreachable(SlotError):

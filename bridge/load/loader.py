@@ -59,7 +59,7 @@ class Loader:
         self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
         self._engine = self._new_engine()
         self._views = self._new_views()
-        self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None)
+        self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None, full=plan.full)
         self._accounting = Accounting(
             plan.committer,
             self._context,

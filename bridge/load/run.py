@@ -205,10 +205,8 @@ class Run:
             if self._clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
-                    result = self.result
-                    result.warnings += sweep(
-                        storage, self.pipeline, run=result.run_id, made=result.commits, view=committer.view
-                    )
+                    result, view = self.result, committer.view
+                    result.warnings += sweep(storage, self.pipeline, run=result.run_id, made=result.commits, view=view)
 
     def _pause(self, duration: timedelta) -> None:
         self.context.stage = "waiting for the run that holds the pipeline"
@@ -366,6 +364,8 @@ class Run:
         asked = self.asked_of_slot(catalog, groups)
         guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
         self.result.warnings += map(self._masked, guard.warnings)
+        for difference in guard.differences:
+            self.result.differ(difference)
         return guard
 
     def asked_of_slot(self, catalog: Catalog | None, groups: Sequence[TapGroup]) -> Asked:

@@ -9,6 +9,7 @@ from pathlib import Path
 from bridge.commit.rollback import Plan, follows_a_log
 from bridge.errors import SettingsError
 from bridge.lake.log import bookmarks
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import replication_method
 from bridge.tap.catalog_store import CatalogStore
@@ -21,7 +22,7 @@ def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) ->
         warnings.append(
             f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
             "again: the database lets go of what was once confirmed. If it has, load anew: "
-            f"singer-bridge run {name} --full"
+            f"{reload(pipeline, streams, name)}"
         )
     if shown.restarted:
         warnings.append(f"{_named(shown.restarted)}: half loaded at that commit; the next run starts the table again")

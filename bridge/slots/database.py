@@ -62,6 +62,11 @@ class Database:
         return int(self._connection.info.server_version)
 
     @property
+    def in_recovery(self) -> bool:
+        """Whether it is a standby: its log comes from the primary."""
+        return bool(self.one("select pg_is_in_recovery()"))
+
+    @property
     def copies_slots(self) -> bool:
         """Whether the server has the function that copies a slot."""
         return self.version >= _MIN_VERSION
@@ -113,8 +118,18 @@ class Database:
         return [str(name) for (name,) in self.query(sql, pattern)]
 
     def tip(self) -> int:
-        """How far the server's log is on disk."""
-        return lsn(self.one("select pg_current_wal_flush_lsn()")) or 0
+        """How far the server's log is on disk; of a standby, how far it is replayed."""
+        here = "case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_flush_lsn() end"
+        return lsn(self.one(f"select {here}")) or 0
+
+    def checkpoint(self) -> int:
+        """Where the log of the last checkpoint begins; 0 if the role may not ask."""
+        try:
+            return lsn(self.one("select redo_lsn from pg_control_checkpoint()")) or 0
+        except DatabaseUnreachable:
+            raise
+        except SlotError:
+            return 0
 
     def copy(self, slot: str, name: str) -> None:
         """Copy a slot: the copy gives the same changes, and reading it does not move the original."""
@@ -193,15 +208,19 @@ def opened(source: SlotSource) -> Database:
     if source.tunnel:
         hint = "set source.replication_slot.url to an address that works without the tap's SSH tunnel"
         raise SlotError("the tap connects through an SSH tunnel of its own", hint=hint)
-    parameters: dict[str, Any] = {"connect_timeout": int(_PATIENCE.total_seconds()), **source.parameters}
-    parameters["application_name"] = "singer-bridge"
     try:
-        database = Database(psycopg.connect(autocommit=True, **parameters))
+        database = Database(psycopg.connect(autocommit=True, **parameters_of(source)))
     except psycopg.Error as error:
         hint = "check the tap's host, port, user and password, or set source.replication_slot.url"
         raise DatabaseUnreachable(f"the database cannot be reached: {_first_line(error)}", hint=hint) from error
     database.limit(_ANSWER)
     return database
+
+
+def parameters_of(source: SlotSource) -> dict[str, Any]:
+    """What libpq connects with."""
+    patience = {"connect_timeout": int(_PATIENCE.total_seconds())}
+    return {**patience, **source.parameters, "application_name": "singer-bridge"}
 
 
 def lsn(value: str | None) -> int | None:

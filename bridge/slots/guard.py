@@ -7,28 +7,36 @@ starts; only a clean end removes the note.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bridge.errors import DatabaseUnreachable, SlotError
+from bridge.errors import SlotError
 from bridge.lake.log import Snapshot
-from bridge.settings.commands import full_run
+from bridge.lake.runs import Difference
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.singer.state import bookmark, is_flat
+from bridge.slots import copies
+from bridge.slots.binlog import BinlogGuard, binlog_guard
+from bridge.slots.branch import Server, branch_of, set_back
+from bridge.slots.copies import NoRights
 from bridge.slots.database import Database, SlotFacts, opened
 from bridge.slots.keeper import Keeper, advance, drop
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, started, target
 from bridge.storage import Storage
-from bridge.tap.slot_source import SlotSource, slot_source, tap_settings
+from bridge.tap.slot_source import LONGEST_NAME, SlotSource, slot_source, tap_settings
 
 _MIN_IDLE_SECONDS = 5
 """If a tap waits less for the next change, its server may still have been reading when it ended."""
 _MIN_MELTANO = (0, 10)
 """The first version that reads all streams by one connection and takes their snapshots."""
+_MIN_ROOM = 6
+"""Letters of its own that tell a copy of the slot from those of other pipelines."""
+_MIN_STANDBY = 160000
+"""The first version whose standbys decode the log."""
 _LIMITS = {"meltanolabs": ("replication_max_run_seconds", 600), "pipelinewise": ("max_run_seconds", 43200)}
 """The setting that ends a tap after so many seconds, whatever there is to read, and its default."""
 
@@ -58,7 +66,9 @@ class SlotGuard:
     forgotten: frozenset[str] = frozenset()
     retained: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
     keeper: Keeper | None = None
+    binlog: BinlogGuard | None = None
     unguarded: tuple[NoteFile, Note] | None = None
 
     def of(self, process: int) -> dict[str, Any]:
@@ -82,6 +92,8 @@ class SlotGuard:
         """Note a commit."""
         if self.keeper:
             self.keeper.committed(view)
+        if self.binlog:
+            self.binlog.view = view
 
     def close(self, *, ended: bool) -> list[str]:
         """Release what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
@@ -90,7 +102,8 @@ class SlotGuard:
         if unguarded and ended:
             file, note = unguarded
             file.write(note)
-        return keeper.close(ended=ended) if keeper else []
+        binlog, self.binlog = self.binlog, None
+        return [*(keeper.close(ended=ended) if keeper else ()), *(binlog.close(ended=ended) if binlog else ())]
 
 
 def log_based(pipeline: Pipeline, catalog: Catalog | None) -> list[str]:
@@ -131,8 +144,9 @@ def check(
     run = _Run(pipeline, source, NoteFile(storage, pipeline.name), view, catalog, streams, asked)
     if not asked.full and (lossy := [stream for stream in run.exposed if stream in streams]):
         raise SlotError(
-            "LOG_BASED streams may have lost rows: a run without the slot guard did not end cleanly",
-            hint=f"load them again: {full_run(pipeline.name, lossy)}",
+            "LOG_BASED streams may have lost rows: a run without the slot guard, or one that was to load them again, "
+            "did not end cleanly",
+            hint=f"load them again: {reload(pipeline, lossy)}",
             streams=", ".join(lossy),
         )
     if reason := _impossible(pipeline, source):
@@ -146,23 +160,21 @@ def begin(
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
     run = check(pipeline, argv, storage, view, catalog, asked)
     if run is None:
-        return SlotGuard()
+        streams = log_based(pipeline, catalog)
+        binlog = binlog_guard(pipeline, argv, storage, view, streams, full=asked.full)
+        return SlotGuard(warnings=binlog.begin() if binlog else [], binlog=binlog)
     if reason := _impossible(pipeline, run.source):
         return _unguarded(run, reason)
     database = opened(run.source)
     try:
         return _guarded(run, database)
-    except _NoRights as error:
+    except NoRights as error:
         database.close()
         _refuse_shared(run, str(error))
         return _unguarded(run, str(error))
     except BaseException:
         database.close()
         raise
-
-
-class _NoRights(Exception):
-    """The database does not let us copy slots."""
 
 
 def _impossible(pipeline: Pipeline, source: SlotSource) -> str:
@@ -207,24 +219,31 @@ def _unguarded(run: _Run, reason: str) -> SlotGuard:
 
 def _guarded(run: _Run, database: Database) -> SlotGuard:
     source, streams, asked, file = run.source, run.streams, run.asked, run.file
-    prefix = _prefix(file, run.pipeline)
-    drop(database, database.names(f"(^|_){prefix}_"))
-    confirmed = _usable(run, database).confirmed_lsn or 0
+    prefix, noted = copies.prefix(file.uri, run.pipeline.name), file.note
+    old = sorted({*database.names(f"(^|_){prefix}_"), *(noted.copies if noted else ())})
+    remaining = () if drop(database, old) else tuple(old)
+    server = Server.of(branch_of(source), database, _usable(run, database), noted.server if noted else None)
     settings = tap_settings(run.pipeline)
     if asked.full and source.kind == "meltanolabs" and settings.get("auto_bootstrap_log_based") is False:
         hint = "remove auto_bootstrap_log_based from the tap's settings: it is what takes the snapshot"
         raise SlotError("--full would replace tables by what the replication slot still has", hint=hint)
     marks = {stream: bookmark_lsn(bookmark(run.view.state, stream)) for stream in streams}
     again = _incomplete(run)
-    starts = _starts(run, marks, confirmed, frozenset(streams) if asked.full else again)
-    others = {s: safe for s, safe in file.note.streams.items() if s not in streams} if asked.part and file.note else {}
-    note = Note(source.slot, asked.run, True, {**others, **starts}, run.exposed)
+    starts, lost = _starts(run, marks, server, again)
+    others = {s: safe for s, safe in noted.streams.items() if s not in streams} if noted else {}
+    lost |= {s for s, safe in others.items() if noted and set_back(s, safe.position, noted.server, server)}
+    others = {s: safe for s, safe in others.items() if asked.part and s not in lost}
+    settings_of = copies.names(source, asked.run, asked.processes, streams, prefix)
+    made = [copy[0] for copy in settings_of if copy]
+    exposed = tuple(sorted({*run.exposed, *lost}))
+    note = Note(source.slot, asked.run, True, {**others, **starts}, exposed, server, (*remaining, *made))
     if not file.write(note):
         raise SlotError("another run of the pipeline has taken the replication slot", hint="run again")
     advance(database, source.slot, target(note.streams.values()))
-    copies = _copies(run, database, prefix)
-    guard = SlotGuard(tuple(_settings(source, settings, copy and copy[1]) for copy in copies))
-    names = {s: copy[0] for copy, own in zip(copies, asked.processes, strict=True) if copy for s in own if s in streams}
+    copies.copy(source, database, made)
+    guard = SlotGuard(tuple(_settings(source, settings, copy and copy[1]) for copy in settings_of))
+    read = zip(settings_of, asked.processes, strict=True)
+    names = {s: copy[0] for copy, own in read if copy for s in own if s in streams}
     if source.kind == "meltanolabs":
         low = {copy.name: copy.restart_lsn or 0 for copy in database.slots(sorted(set(names.values())))}
         guard.back = {s: mark - low[names[s]] for s, mark in marks.items() if mark and not asked.full}
@@ -232,6 +251,12 @@ def _guarded(run: _Run, database: Database) -> SlotGuard:
         guard.lowered, guard.forgotten = {s: safe.position for s, safe in starts.items()}, again
         guard.retained = frozenset(() if asked.full else streams)  # the tap drops it if it has just taken a snapshot
     guard.warnings += _warnings(run, database)
+    if noted and noted.server and server.confirmed < noted.server.confirmed and not asked.full:
+        text = "the replication slot stands before where the last run left it: the server has crashed, or was restored"
+        fix = "if its files were restored, rows may be missing"
+        guard.differences += [
+            Difference(s, "slot_went_back", f"{text}; {fix}: {reload(run.pipeline, [s])}") for s in starts
+        ]
     name, default = _LIMITS.get(source.kind, ("", 0))
     limit = float(settings.get(name) or default)
     guard.keeper = Keeper(source, database, file, note, names, run.view, limit)
@@ -258,21 +283,33 @@ def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bo
     return setting == "append-only" or (setting == "auto" and not keys)
 
 
-def _starts(run: _Run, marks: dict[str, int | None], confirmed: int, snapshots: frozenset[str]) -> dict[str, Safe]:
-    """From where each stream is safe. Raises a `SlotError` that names all streams whose changes are lost."""
+def _starts(
+    run: _Run, marks: dict[str, int | None], server: Server, again: frozenset[str]
+) -> tuple[dict[str, Safe], set[str]]:
+    """From where each stream is safe, and the streams whose changes are lost, which a full run is about to load again.
+
+    Raises a `SlotError` that names all of these if the run is not a full one. A full run that does not end leaves
+    their bookmarks as they were, so they are exposed until one ends.
+    """
+    note = run.file.note
     starts, refused = dict[str, Safe](), dict[str, SlotError]()
     for stream, mark in marks.items():
+        snapshot = stream in again or mark is None
         try:
-            starts[stream] = started(stream, mark, confirmed, run.file.note, snapshot=stream in snapshots)
-        except SlotError as error:
-            refused[stream] = error
+            starts[stream] = started(stream, mark, server.confirmed, note, snapshot=snapshot)
+            noted = note.streams.get(stream) if note and note.guarded and not snapshot else None
+            position = max(mark or 0, noted.position if noted else 0)
+            if not snapshot and (error := set_back(stream, position, note.server if note else None, server)):
+                raise error
+        except SlotError as refusal:
+            refused[stream] = refusal
+    if run.asked.full:
+        return {stream: Safe(server.confirmed, None) for stream in marks}, set(refused)
     if refused:
         first = next(iter(refused.values()))
-        first.hint = (
-            f"changes between the two can no longer be read; load again: {full_run(run.pipeline.name, refused)}"
-        )
+        first.hint = f"changes between the two can no longer be read; load again: {reload(run.pipeline, list(refused))}"
         raise first
-    return starts
+    return starts, set()
 
 
 def _incomplete(run: _Run) -> frozenset[str]:
@@ -290,44 +327,32 @@ def _usable(run: _Run, database: Database) -> SlotFacts:
     """The original slot. Raises `SlotError` unless its changes can be read."""
     source, note, name = run.source, run.file.note, run.pipeline.name
     if not database.copies_slots:
-        raise _NoRights(f"it needs PostgreSQL 12, this is {database.version // 10000}")
+        raise NoRights(f"it needs PostgreSQL 12, this is {database.version // 10000}")
     if (shared := source.shared_slot) and database.slot(shared):
         new = source.slot if source.slot != shared else source.named(name)[0]
         copy = f"select pg_copy_logical_replication_slot('{shared}', '{new}');"
         then = f"select pg_drop_replication_slot('{shared}'); and set tap_id: {new.removeprefix(shared)[1:]}"
         hint = f"give the pipeline a slot of its own: {copy} {then} for the tap"
         raise SlotError("the tap reads a slot named without tap_id before any other", hint=hint, slot=shared)
+    if len(source.slot) > LONGEST_NAME or source.room < _MIN_ROOM:
+        hint = "shorten tap_id; or use meltanolabs-tap-postgres, whose slots are not named for the database"
+        raise SlotError(f"a slot's name has {LONGEST_NAME} letters, the tap's are longer", hint=hint, slot=source.slot)
     facts = database.slot(source.slot)
     create = f"select pg_create_logical_replication_slot('{source.slot}', 'wal2json');"
+    if standby := facts is None and database.in_recovery:
+        create += " (on a standby, it ends after select pg_log_standby_snapshot(); on the primary)"
+    if standby and database.version < _MIN_STANDBY:
+        hint = "have the tap read from the primary, or from a standby of PostgreSQL 16"
+        raise SlotError("a standby of this version of PostgreSQL has no logical replication slots", hint=hint)
     if facts is None:
-        again = f" then {full_run(name)}, as changes were lost with it" if note and note.streams else ""
+        again = (
+            f" then {reload(run.pipeline, run.streams)}, as changes were lost with it" if note and note.streams else ""
+        )
         raise SlotError("the replication slot does not exist", hint=f"create it: {create}{again}", slot=source.slot)
     if facts.lost:
-        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then {full_run(name)}"
+        hint = f"select pg_drop_replication_slot('{source.slot}'); {create} then {reload(run.pipeline, run.streams)}"
         raise SlotError("the server has removed log that the replication slot needs", hint=hint, slot=source.slot)
     return facts
-
-
-def _copies(run: _Run, database: Database, prefix: str) -> list[tuple[str, str] | None]:
-    """Make a copy for each process with LOG_BASED streams; return its name and the setting for it."""
-    source, made = run.source, list[tuple[str, str] | None]()
-    digest = hashlib.sha256(run.asked.run.encode()).hexdigest()[:6]
-    try:
-        for number, own in enumerate(run.asked.processes):
-            made.append(source.named(f"{prefix}_{digest}_{number}") if not set(own).isdisjoint(run.streams) else None)
-            if copy := made[-1]:
-                database.copy(source.slot, copy[0])
-    except SlotError as error:
-        if isinstance(error, DatabaseUnreachable):
-            raise
-        drop(database, [copy[0] for copy in made if copy])
-        if error.hint:
-            raise
-        if type(error.__cause__).__name__ == "InsufficientPrivilege":
-            raise _NoRights(f"the database refuses it: {error.message}") from error
-        hint = "raise max_replication_slots, or lower source.parallelism; or set source.replication_slot.guard to off"
-        raise SlotError(f"the replication slot cannot be copied: {error.message}", hint=hint) from error
-    return made
 
 
 def _settings(source: SlotSource, settings: dict[str, Any], copy: str | None) -> dict[str, Any]:
@@ -342,8 +367,3 @@ def _settings(source: SlotSource, settings: dict[str, Any], copy: str | None) ->
         if isinstance(idle, int) and idle < _MIN_IDLE_SECONDS:
             extra |= {"replication_idle_exit_seconds": _MIN_IDLE_SECONDS}
     return extra
-
-
-def _prefix(file: NoteFile, pipeline: Pipeline) -> str:
-    """The prefix of the names of this pipeline's copies, and of no other's."""
-    return f"bridge_{hashlib.sha256(f'{file.uri} {pipeline.name}'.encode()).hexdigest()[:10]}"

@@ -15,6 +15,7 @@ from dataclasses import replace
 from bridge.errors import BridgeError, SlotError
 from bridge.lake.log import Snapshot
 from bridge.singer.state import bookmark
+from bridge.slots.branch import Server
 from bridge.slots.database import Database, opened
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, proven, target
@@ -88,6 +89,7 @@ class Keeper(threading.Thread):
                 self._reconnect()
             exposed = tuple(s for s in self._note.exposed if s not in self._copies) if ended else None
             self._follow(self._positions(ended=ended), exposed=exposed)
+            self._note_slot()
         except BridgeError as error:
             self._failure = error.message
             self._reconnect()
@@ -149,6 +151,14 @@ class Keeper(threading.Thread):
             self._overtaken = True
             return
         advance(self._database, self._source.slot, target(streams.values()))
+
+    def _note_slot(self) -> None:
+        """Note where the original stands, by which the next run sees a server that was set back."""
+        slot, before = self._database.slot(self._source.slot), self._note.server
+        if slot and before and not self._overtaken:
+            server = Server.of(before.branch, self._database, slot, before)
+            self._note = replace(self._note, server=server)
+            self._overtaken = not self._file.write(self._note)
 
     def _reconnect(self) -> None:
         self._database.close()

@@ -12,6 +12,7 @@ from typing import Any
 from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
+from bridge.slots.branch import Branch, Server
 from bridge.slots.database import lsn, text
 from bridge.storage import Storage
 
@@ -34,7 +35,8 @@ class Note:
     """What the last run with LOG_BASED streams left.
 
     `guarded`: its tap read copies of the slot. `exposed` streams may have lost rows: an unguarded run reads them, or
-    read them and did not end cleanly. Only a run that loads them from the start removes them from this list.
+    read them and did not end cleanly; or the server was set back. Only a run that loads them from the start removes
+    them from this list. `copies` were to be made of the slot; the next run drops those that are still there.
     """
 
     slot: str
@@ -42,6 +44,8 @@ class Note:
     guarded: bool
     streams: dict[str, Safe] = field(default_factory=dict)
     exposed: tuple[str, ...] = ()
+    server: Server | None = None
+    copies: tuple[str, ...] = ()
 
 
 class NoteFile:
@@ -78,11 +82,35 @@ def _to_json(note: Note) -> dict[str, Any]:
         for stream, safe in note.streams.items()
     }
     facts = {"format": _FORMAT, "slot": note.slot, "run": note.run, "guarded": note.guarded}
-    return {**facts, "streams": streams, "exposed": list(note.exposed)}
+    server = {"server": _server_to_json(note.server)} if note.server else {}
+    return {**facts, "streams": streams, "exposed": list(note.exposed), **server, "copies": list(note.copies)}
+
+
+def _server_to_json(server: Server) -> dict[str, Any]:
+    branch = server.branch
+    timelines = {str(timeline): text(begin) for timeline, begin in branch.timelines} if branch else {}
+    facts = {"system": branch.system if branch else None, "timelines": timelines}
+    return {**facts, "confirmed": text(server.confirmed), "tip": text(server.tip), "durable": text(server.durable)}
 
 
 def _parsed(note: Any) -> Note:
     streams = {
         stream: Safe(lsn(safe["position"]) or 0, lsn(safe["bookmark"])) for stream, safe in note["streams"].items()
     }
-    return Note(note["slot"], note["run"], note["guarded"], streams, tuple(note["exposed"]))
+    server = _parsed_server(note["server"]) if "server" in note else None
+    return Note(
+        note["slot"],
+        note["run"],
+        note["guarded"],
+        streams,
+        tuple(note["exposed"]),
+        server,
+        tuple(note.get("copies", ())),
+    )
+
+
+def _parsed_server(server: Any) -> Server:
+    timelines = tuple((int(timeline), lsn(begin) or 0) for timeline, begin in server["timelines"].items())
+    branch = Branch(server["system"], timelines) if server["system"] else None
+    confirmed, tip, durable = (lsn(server[name]) or 0 for name in ("confirmed", "tip", "durable"))
+    return Server(branch, confirmed, tip, durable)

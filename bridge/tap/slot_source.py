@@ -24,6 +24,8 @@ _KINDS: dict[str, Kind] = {
     "meltanolabs-tap-postgres": "meltanolabs",
     "pipelinewise-tap-postgres": "pipelinewise",
 }
+LONGEST_NAME = 63
+"""Letters of a name in PostgreSQL; of a longer one it takes so many."""
 _MELTANO_SLOT = "tappostgres"
 """The slot that meltanolabs-tap-postgres reads if its settings name none."""
 
@@ -50,10 +52,19 @@ class SlotSource:
         return _wise_name(self.database) if self.kind == "pipelinewise" else ""
 
     def named(self, name: str) -> tuple[str, str]:
-        """A copy's whole name, and the value of `setting` by which the tap finds it."""
-        if self.kind != "pipelinewise":
-            return name, name
-        return _wise_name(self.database, name), name
+        """A copy's whole name, and the value of `setting` by which the tap finds it.
+
+        `name` is cut where PostgreSQL would cut the whole: the tap would not find a name that the server has cut.
+        """
+        if self.kind == "pipelinewise":
+            name = name[: max(self.room, 0)]
+            return _wise_name(self.database, name), name
+        return name, name
+
+    @property
+    def room(self) -> int:
+        """How many letters a copy's own part of its name may have."""
+        return LONGEST_NAME - (len(self.shared_slot) + 1 if self.shared_slot else 0)
 
 
 def slot_source(pipeline: Pipeline, argv: Sequence[str]) -> SlotSource | None:

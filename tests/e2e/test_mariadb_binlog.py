@@ -146,3 +146,34 @@ def test_the_tap_goes_on_from_a_position_of_olake(project: Project, shop: MariaD
     assert exported.code == 0, exported.err
     position = json.loads(exported.out)["global"]["state"]["state"]["position"]
     assert (position["Name"], position["Pos"] > int(place)) == (file, True)
+
+
+def refused(project: Project, words: str) -> None:
+    done = project.command("run", "p")
+    assert (done.code, words in done.err, "run p --full -s " in done.err) == (1, True, True), done.err
+
+
+def test_a_server_that_was_reset_or_is_another(project: Project, shop: MariaDb) -> None:
+    """A log of the same name that lacks the bookmark, or has other transactions before it, is not followed."""
+    loaded(project)
+    shop.sql("insert into shop.orders values (1000, 1, 'new')")
+    loaded(project)
+    note = json.loads((project.folder / "lake" / ".bridge" / "p" / "binlog.json").read_text())
+    assert note["streams"]["shop-orders"]["server"] == "mariadb 1 0"
+    shop.sql("reset master; insert into shop.orders values (1001, 1, 'unseen')")
+    refused(project, "ends before the bookmark")
+    words = "x" * 50
+    for number in range(2000, 2400, 4):
+        shop.sql("".join(f"insert into shop.orders values ({n}, 1, '{words}');" for n in range(number, number + 4)))
+    refused(project, "other transactions than the bookmark")
+    shop.sql("flush binary logs; purge binary logs to 'binlog.000002'")
+    refused(project, "no longer has the binary log")
+    assert project.command("run", "p", "--full").code == 0
+    loaded(project)
+    assert differing(project, shop) == {}
+    shop.sql("set global server_id = 2")
+    refused(project, "from another server (mariadb 1 0, now mariadb 2 0)")
+    assert project.command("run", "p", "--full", "-s", "shop-orders").code == 0
+    refused(project, "from another server")
+    assert project.command("run", "p", "--full", "-s", "shop-people").code == 0
+    loaded(project)

@@ -107,7 +107,8 @@ def replica(folder: Path, server: WalServer, kind: str, *, slot: bool = True, **
         tap = installed(WISE, "tap-postgres")
     streams = {"replication_method": "LOG_BASED", "load_method": "upsert", "hard_delete": True}
     source = {"tap": str(tap), "config": {**config, **more.pop("config", {})}, "select": ["public-a", "public-b"]}
-    pipeline = {"source": {**source, **more}, "destination": {"bucket": "lake"}, "streams": {"*": streams}}
+    own = more.pop("streams", {})
+    pipeline = {"source": {**source, **more}, "destination": {"bucket": "lake"}, "streams": {"*": streams, **own}}
     pipeline["commit"] = {"every": "1s"}
     (folder / "bridge.yaml").write_text(yaml.safe_dump({"pipelines": {"p": pipeline}}))
     if slot:

@@ -57,6 +57,27 @@ class WalServer:
         """Stop it: `immediate` as a power cut, `fast` in good order."""
         self._control("stop", "-m", mode, "-w")
 
+    def save(self, name: str) -> None:
+        """Copy its files, as a snapshot of its disk would."""
+        self.stop("fast")
+        as_user("postgres", ["cp", "-a", str(self.folder / "data"), str(self.folder / name)])
+        self.start()
+
+    def set_back(self, name: str, *, promoted: bool) -> None:
+        """Go on from files that were saved; `promoted`: as a standby that had come so far, and became the primary."""
+        self.stop("immediate")
+        shutil.rmtree(self.folder / "data")
+        (self.folder / name).rename(self.folder / "data")
+        if promoted:
+            (self.folder / "data" / "standby.signal").touch()
+        self.start()
+        if promoted:
+            self._control("promote", "-w")
+
+    def pad(self) -> None:
+        """Write some megabytes of log that is of no table."""
+        self.sql("select pg_logical_emit_message(false, 'pad', repeat('x', 1000000)) from generate_series(1, 8)")
+
     def _control(self, *arguments: str) -> None:
         as_user("postgres", [str(self.programs / "pg_ctl"), "-D", str(self.folder / "data"), *arguments])
 

@@ -183,7 +183,7 @@ def _choose_streams(written: _Written) -> None:
     shown = f"{count_of(len(loaded_streams(catalog, patterns)), 'stream')} selected"
     shown += f", {len(proposals)} of them with a replication method" if proposals else ""
     console().print(f"[green]✓[/] {shown}", soft_wrap=True)
-    console().print(f"next: singer-bridge run {name} --dry-run, then singer-bridge run {name}", soft_wrap=True)
+    console().print(f"next: singer-bridge run {name} --dry-run; then singer-bridge run {name}", soft_wrap=True)
 
 
 def _say(path: Path, name: str, description: About | None, missing: Sequence[str], answers: Answers) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
+from bridge.load.checks.failure_hints import restarted
 from bridge.load.checks.marks import LoadedRun
 from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tap_reader import TapReader
+from bridge.settings.commands import reload
 from bridge.singer.catalog import Catalog
+from bridge.slots.guard import log_based
 from bridge.tap.source import silent
 
 
@@ -45,6 +48,11 @@ def look_back(
         judgement = loaded.judge(plan.committer.storage)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
+    if catalog and not plan.full and restarted(plan.scratch.tap_log.read_bytes()):
+        text = "the database no longer has the changes since the bookmark, and the tap went on without them"
+        for stream in log_based(pipeline, catalog):
+            fix = reload(pipeline, [stream])
+            result.differ(Difference(stream, "expired_token", f"{text}; load again: {fix}"))
     if not (catalog or result.streams or after.tables or is_piped):
         result.warnings.append(silent(pipeline.name, declared))
     if reader.is_partial:

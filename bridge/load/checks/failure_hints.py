@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from bridge.errors import BridgeError, TapError, TimedOut
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog
+from bridge.slots.guard import log_based
 from bridge.tap.catalog_overrides import wanted_methods
 from bridge.tap.stderr import LAST_LINES
+
+_RESET = "Unable to resume change stream from resume token. Resetting resume token."
+"""What meltanolabs-tap-mongodb writes to stderr before it goes on without its bookmark (MongoDB before 4.2)."""
+_NO_LOG = re.compile(
+    "resume point may no longer be in the oplog|ChangeStreamHistoryLost|resume token was not found"
+    "|Could not find first log file name in binary log index|binary log\\(s\\) no longer exist"
+)
+"""How MongoDB, MySQL and their taps say that the log is no longer there."""
 
 
 def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -> str:
@@ -14,13 +26,27 @@ def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -
     hint = error.hint
     if LAST_LINES in hint:
         missing = wanted_methods(hint, pipeline, catalog)
-        hint = f"{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
+        expired = _expired(hint, pipeline, catalog)
+        hint = f"{expired}{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
     if isinstance(error, TimedOut):
         if pipeline.commit.at == "end":
             hint = "commit.at is end: this run left all as it was, and the next needs as long; raise --timeout"
     elif isinstance(error, TapError):
         hint = _not_held_back(pipeline) + hint
     return hint
+
+
+def _expired(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
+    """Of a tap whose bookmark the database can no longer follow; empty if it said no such thing."""
+    if not _NO_LOG.search(words):
+        return ""
+    streams = log_based(pipeline, catalog)
+    return f"the database no longer has the changes since the bookmark; load again: {reload(pipeline, streams)}\n"
+
+
+def restarted(log: bytes) -> bool:
+    """Whether a tap that ended well gave up its bookmark on the way, and went on from now."""
+    return _RESET.encode() in log
 
 
 def _not_held_back(pipeline: Pipeline) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import DataError
 from bridge.lake.log import Snapshot
 from bridge.lake.records import RejectFile, StagedTable
-from bridge.settings.commands import pipeline_arguments
+from bridge.settings.commands import full_run, pipeline_arguments
 from bridge.settings.options import Pipeline
 from bridge.write.report import WorkReport
 
@@ -48,9 +48,9 @@ class _Tally:
 class Guard:
     """Counts rows and rejects, and decides which commits are refused."""
 
-    def __init__(self, pipeline: Pipeline, *, piped: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, *, piped: bool = False, full: bool = False) -> None:
         """`piped`: another program starts the tap, so there is no `singer-bridge run` to type."""
-        self._pipeline, self._piped = pipeline, piped
+        self._pipeline, self._piped, self._full = pipeline, piped, full
         self._tallies: dict[str, _Tally] = {}
 
     def _tally(self, stream: str) -> _Tally:
@@ -143,7 +143,7 @@ class Guard:
         show = f"look at them: singer-bridge rejects show {where} -s {stream}"
         refresh = "have the tap discover again" if self._piped else f"singer-bridge run {name} --refresh-catalog"
         again = f"if the column has another type by now: {refresh}"
-        return f"{show}\n{again}\nto load what fits all the same: {self._accept(stream, limit)}"
+        return f"{show}\n{again}\nto load what fits all the same, {self._accept(stream, limit)}"
 
     def _later(self, stream: str) -> str:
         show, refresh = self._how(stream, "rejected").splitlines()[:2]
@@ -154,8 +154,8 @@ class Guard:
     def _accept(self, stream: str, limit: str) -> str:
         """The hint that says how to let the commit through."""
         always = f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
-        once = f"singer-bridge run {self._pipeline.name} --no-guard, once; always: "
-        return f"set {always}" if self._piped else once + always
+        run = full_run(self._pipeline.name, [stream]) if self._full else f"singer-bridge run {self._pipeline.name}"
+        return f"set {always}" if self._piped else f"once: {run} --no-guard\nalways: {always}"
 
 
 def _stays(outcome: Outcome) -> str:

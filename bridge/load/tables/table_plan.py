@@ -22,7 +22,7 @@ from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.load.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
 from bridge.singer.catalog import (
@@ -214,7 +214,7 @@ class TablePlanner:
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: {full_run(self._pipeline.name, [stream])}"
+        hint = f"{was}; or load the table anew: {reload(self._pipeline, [stream])}"
         raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
 
     def _continues(self, stream: str, table: TableState | None) -> bool:
@@ -256,7 +256,7 @@ class TablePlanner:
         layout = without_key(self._mode(method)[0], layout, swept=stream.keyed)
         take_key(stream, *self._mode(method), self._keys(message), layout)
         self.layouts[stream.name], self.methods[stream.name] = layout, method
-        stream.evolution = self._evolution(message)
+        stream.evolution = self.evolution(message)
         if stream.mode == "append" and self._repeats(stream.name, method):
             stream.refused = refusal(self._pipeline, [stream.name], piped=self._piped)
 

@@ -12,6 +12,8 @@ import pytest
 from bridge.errors import CorruptLake, SettingsError, SlotError
 from bridge.lake.log import Snapshot
 from bridge.settings.options import Pipeline
+from bridge.slots import copies
+from bridge.slots.branch import Branch, Server, set_back, timelines
 from bridge.slots.database import lsn, text
 from bridge.slots.guard import Asked, SlotGuard, begin, log_based
 from bridge.slots.note import Note, NoteFile, Safe
@@ -241,3 +243,72 @@ def test_what_a_bookmark_is_lowered_to() -> None:
     assert SlotGuard().handed(state) is state
     again = SlotGuard(lowered={"a": 7}, forgotten=frozenset("a")).handed(state)
     assert again["bookmarks"].keys() == {"b", "c"}
+
+
+ONE, TWO = Branch("7", ((1, 0),)), Branch("7", ((1, 0), (2, 500)))
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "end"),
+    [
+        (ONE, ONE, None),
+        (ONE, TWO, 500),  # a standby was promoted
+        (TWO, ONE, 500),  # back to the old primary
+        (TWO, Branch("7", ((1, 0), (2, 300))), 300),  # two standbys, both promoted to timeline 2
+        (TWO, Branch("7", ((1, 0), (2, 500), (3, 900))), 900),
+        (ONE, Branch("8", ((1, 0),)), 0),
+    ],
+)
+def test_up_to_where_two_logs_are_one(mine: Branch, other: Branch, end: int | None) -> None:
+    """By what their histories have in common."""
+    assert mine.common_end(other) == end
+
+
+def test_a_history_as_postgresql_writes_it() -> None:
+    """One line for each older timeline, with the place where it was left; comments and blank lines may be there."""
+    history = "1\t0/1F4\tno recovery target specified\n\n# a comment\n2\t1/0\tbefore 2026-01-01\n"
+    assert timelines(3, history) == ((1, 0), (2, 500), (3, 1 << 32))
+    assert timelines(1, "") == ((1, 0),)
+
+
+@pytest.mark.parametrize(
+    ("position", "noted", "now", "why"),
+    [
+        (400, None, Server(None, 100, 500), ""),
+        (600, None, Server(None, 100, 500), "its log ends before the bookmark"),
+        (400, Server(ONE, 300, 450, 200), Server(ONE, 250, 900), ""),  # a crash may take the slot back so far
+        (400, Server(ONE, 300, 450, 200), Server(ONE, 150, 900), "the replication slot is an older one"),
+        (400, Server(ONE, 300, 450), Server(TWO, 300, 900), ""),
+        (600, Server(ONE, 300, 650), Server(TWO, 300, 900), "its timeline left that of the bookmark"),
+        (400, Server(ONE, 300, 450), Server(Branch("8", ((1, 0),)), 300, 900), "it is another server"),
+        (600, Server(ONE, 300, 650), Server(None, 300, 900), ""),  # the role may not ask
+    ],
+)
+def test_a_server_that_was_set_back(position: int, noted: Server | None, now: Server, why: str) -> None:
+    """Refused is what cannot come of a crash; what can is left to a warning."""
+    error = set_back("a", position, noted, now)
+    assert (why in error.message and error.message.startswith("the database was set back")) if error else not why
+
+
+def test_the_note_of_a_server(storage: LocalStorage) -> None:
+    """It comes back as it was; a note of an older version has none."""
+    note = Note("s", "r", True, {"a": Safe(7, None)}, (), Server(TWO, 300, 650, 200), ("copy",))
+    assert NoteFile(storage, "shop").write(note)
+    assert NoteFile(storage, "shop").note == note
+    file = storage.root / ".bridge" / "shop" / "slot.json"
+    old = {key: value for key, value in json.loads(file.read_text()).items() if key not in ("server", "copies")}
+    file.write_text(json.dumps(old))
+    assert NoteFile(storage, "shop").note == replace(note, server=None, copies=())
+
+
+@pytest.mark.parametrize("letters", range(1, 48))
+def test_the_name_of_a_copy_fits(pipeline: Any, letters: int) -> None:
+    """Whatever the database is called; two processes and two runs have two names, and the tap finds each."""
+    source = slot_of(pipeline(WISE, **LOGIN, dbname="d" * letters, tap_id="x"))
+    if source.room < 6:
+        assert letters > 43
+        return
+    runs = [copies.names(source, run, [["a"], ["b"]], ["a", "b"], copies.prefix("file:///lake", "p")) for run in "12"]
+    names = [copy for run in runs for copy in run if copy]
+    assert len({name for name, _ in names}) == 4
+    assert all(len(name) <= 63 and name == source.shared_slot + "_" + tap_id for name, tap_id in names)

@@ -1,0 +1,91 @@
+"""Every command in a text of the product is one that the command line has: its verb, its flags, their values."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from bridge.cli import cli
+from bridge.settings.commands import full_run, reload
+from tests.unit.conftest import Load
+
+BRIDGE = Path(__file__).parents[3] / "bridge"
+VALUE = "\0"
+"""Stands for what an f-string fills in."""
+PROSE = {"works", "in"}
+"""What follows the product's name in sentences, after a colon."""
+COMMAND = re.compile(r"(?P<mark>`|: )?singer-bridge (?P<words>[^`\n;]+)")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """All texts of the product's code, docstrings too, each with its place."""
+    for path in sorted(BRIDGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            place = f"{path.relative_to(BRIDGE)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.JoinedStr):
+                yield place, "".join(str(v.value) if isinstance(v, ast.Constant) else VALUE for v in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield place, node.value
+
+
+def words_of(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # prose, with an apostrophe
+        return command.split()
+
+
+def wrong(words: str, *, is_marked: bool) -> str:
+    """What the command line does not have of a command; empty if it is one, or no command at all."""
+    tokens = [token.partition(VALUE)[0] if token != VALUE else "NAME" for token in words_of(words)]
+    context = click.Context(cli)
+    command: click.Command | None = cli.get_command(context, tokens[0].rstrip(",.:)"))
+    if command is None:
+        is_verb = is_marked and tokens[0].isalpha() and tokens[0].islower() and tokens[0] not in PROSE
+        return f"no verb {tokens[0]}" if is_verb else ""
+    rest = tokens[1:]
+    if isinstance(command, click.Group) and rest and rest[0].isalpha():
+        name, rest = rest[0], rest[1:]
+        sub = command.get_command(context, name)
+        if sub is None:
+            return f"no verb {tokens[0]} {name}" if is_marked else ""
+        command = sub
+    names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"-h"}
+    flags = [token.rstrip(".)'\"") for token in rest if re.match(r"--?[a-z]", token)]
+    return ", ".join(flag for flag in flags if flag.partition("=")[0] not in names)
+
+
+def test_every_command_in_a_text_is_one() -> None:
+    """Verbs and flags are those of the command line, and no comma sticks to a flag that somebody copies."""
+    found, count = list[str](), 0
+    for place, text in texts():
+        for match in COMMAND.finditer(text):
+            count += 1
+            if problem := wrong(match["words"], is_marked=match["mark"] is not None):
+                found.append(f"{place}: singer-bridge {match['words']!r}: {problem}")
+    assert count > 150
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [("run p --ful", "--ful"), ("rnu p", "no verb rnu"), ("state gte p", "no verb state gte"), ("run p --full", "")],
+)
+def test_what_is_no_command_is_found(words: str, problem: str) -> None:
+    """The test above sees a wrong verb, a wrong verb of a group, and a wrong flag."""
+    assert wrong(words, is_marked=True) == problem
+
+
+def test_a_stream_with_blanks_is_quoted(settings: Load) -> None:
+    """What is printed can be typed; a stream that is set to append-only is said, as `--full` is refused for it."""
+    assert shlex.split(full_run("p", ["a b", "c"]))[4:] == ["-s", "a b", "-s", "c"]
+    text = "pipelines: {p: {source: {tap: t}, destination: {bucket: b}, streams: {log: {load_method: append-only}}}}"
+    pipeline = settings(text).pipeline("p")
+    assert reload(pipeline, ["a"]) == "singer-bridge run p --full -s a"
+    assert reload(pipeline, ["a", "log"]).startswith("set load_method: auto for log, then singer-bridge run p --full")
