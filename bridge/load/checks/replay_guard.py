@@ -74,6 +74,7 @@ class ReplayGuard:
         after = any(_adds(record) for record in records if record.n > m)
         origin = self._origin(records[-1]) if m and not after else None
         self._plan = self._planned(origin.n if origin else m, after, set(origin.uncovered) if origin else set())
+        self._note_replays(origin.n if origin else m)
         if committer.view.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
@@ -103,26 +104,34 @@ class ReplayGuard:
         """The records since the commit with this STATE, the last one first, and that commit's number.
 
         Records that were taken back are left out. None: there is no such commit, or what came after it must stay.
+        If the STATE was set by hand, the commit with its rows goes before.
         """
         log, records, runs = self._committer.log, list[CommitRecord](), set[str]()
         n, first = self._committer.view.n, log.beginning().first
+        by_hand: tuple[list[CommitRecord], int | None] | None = None
         while n >= first and (record := log.record(n)):
             records.append(record)
             if _has(record, state):
-                return records, n if all((one.start or 0) <= n for one in records) else None
+                at = records, n if all((one.start or 0) <= n for one in records) else None
+                if record.kind != "state":
+                    return at
+                by_hand = by_hand or ([*records], at[1])
             if _adds(record):
                 runs.add(record.run)
-            if len(runs) > 1 or record.kind not in _PASSED or (record.to is not None and not record.supersedes):
-                return records, None
+            if len(runs) > 1 or not _is_passed(record):
+                return by_hand or (records, None)
             n = _before(record)
         began = is_empty(state) and n == 0 and not any(one.start for one in records)
-        return records, 0 if began and _died(records) else None
+        return by_hand or (records, 0 if began and _died(records) else None)
 
     def _origin(self, record: CommitRecord) -> CommitRecord | None:
         """The commit whose rows and STATE a record keeps: often itself. None if its rows cannot be told apart."""
         log, is_kept = self._committer.log, True
-        first = log.beginning().first
-        while not record.uncovered and record.n > first and _may_keep(record) and (before := log.record(record.n - 1)):
+        first, state = log.beginning().first, record.state
+        while not record.uncovered and record.n > first and _may_keep(record):
+            before = log.record(record.to if record.kind == "rollback" and record.to else record.n - 1)
+            if not before or not same_state(before.state, state):
+                break
             is_kept = is_kept and self._keeps_rows(record)
             record = before
         if is_kept or not record.uncovered:
@@ -131,12 +140,28 @@ class ReplayGuard:
         return None
 
     def _keeps_rows(self, record: CommitRecord) -> bool:
-        """Whether a record has no rows but those that were there. One that repairs views replaces only their files."""
-        if record.kind in ("fence", "compact", "purge"):
+        """Whether a record has no rows but those that were there, or rejects that can be rejects again.
+
+        One that repairs views replaces only their files.
+        """
+        if record.kind != "data":
             return True
         before = self._committer.log.view(record.n - 1).tables
         views = {name: table.view for name, table in before.items() if table.view}
-        return all(change.view and views.get(change.stream) == change.view for change in record.tables)
+        return all(
+            not change.adds or (change.view and views.get(change.stream) == change.view) for change in record.tables
+        )
+
+    def _note_replays(self, m: int) -> None:
+        """Say which replays of rejects the rollback undoes."""
+        tables = {change.stream for change in self._plan.tables} if self._plan else set()
+        for record in self._committer.log.history(self._committer.view.n) if tables else ():
+            if record.n <= m:
+                return
+            if record.kind == "replay" and (streams := sorted({one.stream for one in record.tables} & tables)):
+                what = f"the replay of rejects at commit {record.n} is taken back with rows that the tap sends again"
+                again = f"singer-bridge rejects replay {self._committer.log.pipeline}"
+                self.notes.append(f"{', '.join(streams)}: {what}; they are rejects again: {again}")
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
         """The rollback, None if there is nothing to remove, or if it is not possible any more."""
@@ -149,24 +174,37 @@ class ReplayGuard:
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
+        back, consumed = view.rejects_again(log.view(then))
         if after:
-            return None if undo.nothing_to_do else undo
-        before = log.view(then).rejects
-        consumed = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
-        self._facts = {"rejects": [], "consumed": consumed}
-        tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
-        rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
-        return rest if tables else None
+            undo = None if undo.nothing_to_do else undo
+        else:
+            back = [reject for reject in back if reject.stream in uncovered]
+            consumed = [file for file in consumed if view.rejects[file].stream in uncovered]
+            undo = _only(undo, view, uncovered)
+            self._facts = {"rejects": back, "consumed": consumed}
+        lost = [reject.file for reject in back if log.storage.size(reject.file) is None]
+        if undo and lost:
+            self._warn(f"rejects that were replayed since are not on file any more ({lost[0]})")
+            return None
+        return undo
 
 
-_PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
-"""Kinds of records that may be rolled back, as long as only one run added rows."""
+def _only(undo: Plan, view: Snapshot, uncovered: Collection[str]) -> Plan | None:
+    """The part of a rollback that concerns these streams and their views; STATE and half loaded tables stay."""
+    tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
+    rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
+    return rest if tables else None
+
+
+def _is_passed(record: CommitRecord) -> bool:
+    """Whether a record may be rolled back, as long as only one run added rows."""
+    return record.kind != "rollback" or record.supersedes
 
 
 def _may_keep(record: CommitRecord) -> bool:
     """Whether a record may have kept the STATE of the one before it, and rows that this does not cover."""
-    kinds = ("fence", "data", "compact", "purge", "replay")
-    return record.kind in kinds and record.through is None and record.given is UNSET
+    is_load = record.kind == "data" and record.through is not None and record.reason is None
+    return not (is_load or record.supersedes or record.kind == "void") and record.given is UNSET
 
 
 def _stream_of(change: TableRollback) -> str:
@@ -198,7 +236,9 @@ def _has(record: CommitRecord, state: Any) -> bool:
 
 
 def _adds(record: CommitRecord) -> bool:
-    return record.kind == "data" or record.supersedes
+    """Whether a run made it that loaded, or files were adopted; a repair and the filling of views have no rows."""
+    is_repair = record.reason is not None and not any(change.adds and not change.view for change in record.tables)
+    return record.supersedes or (record.kind == "data" and not is_repair)
 
 
 def _died(records: list[CommitRecord]) -> bool:
