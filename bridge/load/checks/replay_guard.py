@@ -13,6 +13,8 @@ first commit**:
   of streams that resume: a full table is always sent again, and append-only adds it again. A compaction, a purge or a
   repair of views after `m` keeps both its STATE and these rows, and is taken back with them.
 
+A STATE that a rollback or a person has taken back since is refused (`setback.py`): what follows it would leave a gap.
+
 In any other case rows are appended, with a warning. Such a run notes the STATE that it was `given`, so that its own
 rows can be rolled back later.
 
@@ -22,7 +24,7 @@ tables were replaced or merged, or are half loaded, it happens at once: the run 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +36,13 @@ from bridge.errors import LakeError, SettingsError
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
+from bridge.lake.runs import Difference
+from bridge.load.checks.setback import find_setback
+from bridge.load.result import Result
 from bridge.settings.view_sql import read_view
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
-from bridge.tap.stdin import Start
+from bridge.tap.stdin import Piped, Start
 
 
 def same_state(one: Any, other: Any) -> bool:
@@ -50,18 +55,26 @@ class ReplayGuard:
 
     `state` is the STATE that its tap starts from, as far as it is known.
 
-    `pending`: a rollback is due right before the first commit. `notes` are for the operator.
+    `pending`: a rollback is due right before the first commit. `notes` and `differences` are for the operator.
     """
 
-    def __init__(self, committer: Committer, start: Start | None) -> None:
+    def __init__(self, committer: Committer, start: Start | None, *, accepts_missing: bool = False) -> None:
+        """Raise `SettingsError` for a STATE that somebody took back, unless the run `accepts_missing` rows."""
         self._committer = committer
         self._plan: Plan | None = None
         self._m = 0
         self._facts: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.differences: list[Difference] = []
         self.state = committer.view.state if start is None else start.state
         if start is None:
             self._warn("the tap's first STATE is not known, see the setting start_state")
+            return
+        if setback := find_setback(committer, start.state):
+            if not accepts_missing:
+                raise setback.error(committer.log.pipeline, committer.storage.uri)
+            self.differences += setback.differences()
+            committer.note_start(given=start.state)
             return
         records, m = self._back(start.state)
         latest = records[0] if records else None
@@ -170,11 +183,12 @@ class ReplayGuard:
             return None
         then = m if after else m - 1
         try:
-            undo = plan(log, view, then)
+            undo: Plan | None = plan(log, view, then)
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
         back, consumed = view.rejects_again(log.view(then))
+        assert undo
         if after:
             undo = None if undo.nothing_to_do else undo
         else:
@@ -187,6 +201,15 @@ class ReplayGuard:
             self._warn(f"rejects that were replayed since are not on file any more ({lost[0]})")
             return None
         return undo
+
+
+def listen(committer: Committer, piped: Piped, tick: Callable[[], None], result: Result) -> ReplayGuard:
+    """The guard of a run, once the tap has said where it starts; what it has to say is in the result."""
+    guard = ReplayGuard(committer, piped.started(tick), accepts_missing=piped.accepts_missing)
+    result.warnings += guard.notes
+    for difference in guard.differences:
+        result.differ(difference)
+    return guard
 
 
 def _only(undo: Plan, view: Snapshot, uncovered: Collection[str]) -> Plan | None:
