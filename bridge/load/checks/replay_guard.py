@@ -10,8 +10,12 @@ first commit**:
   `start`. A start without any STATE is believed only if the run before was killed; otherwise it is a full refresh, or
   another tap.
 - *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): the rows after the tap's last STATE. Only
-  of streams that resume: a full table is always sent again, and append-only adds it again. A compaction, a purge or a
-  repair of views after `m` keeps both its STATE and these rows, and is taken back with them.
+  of streams that resume: a full table is always sent again, and append-only adds it again.
+  If no STATE came at all, the tap may have died in the middle of one, so its rows are uncovered, too. They go at the
+  first STATE of the next attempt. A tap that never sends a STATE did not die: each of its runs adds its tables.
+
+What people did in between is passed over: a compaction, a purge, a repair, a rollback to `m`, a STATE that they set. A
+replay of rejects is undone with the rows: they are rejects again, and a note says so.
 
 A STATE that a rollback or a person has taken back since is refused (`setback.py`): what follows it would leave a gap.
 
@@ -106,12 +110,27 @@ class ReplayGuard:
         """The lake with the STATE that the tap starts from."""
         return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
-    def roll_back(self) -> None:
-        """Make the rollback if it is pending; the run's first commit follows."""
+    def roll_back(self, spared: Collection[str] = ()) -> None:
+        """Make the rollback if it is pending; the run's first commit follows.
+
+        `spared`: streams whose uncovered rows stay, as this run, too, ends without any STATE.
+        """
         plan, self._plan = self._plan, None
+        if plan and spared and self._facts:
+            plan = self._without(plan, spared)
         if plan:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
             commit_plan(self._committer, plan, reason=reason, supersedes=True, **self._facts)
+
+    def _without(self, plan: Plan, spared: Collection[str]) -> Plan | None:
+        """The rollback of uncovered rows without those of some streams."""
+        streams = {_stream_of(change) for change in plan.tables} - set(spared)
+        rejects = self._committer.view.rejects
+        self._facts = {
+            "rejects": [reject for reject in self._facts["rejects"] if reject.stream in streams],
+            "consumed": [file for file in self._facts["consumed"] if rejects[file].stream in streams],
+        }
+        return _only(plan, self._committer.view, streams)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
         """The records since the commit with this STATE, the last one first, and that commit's number.

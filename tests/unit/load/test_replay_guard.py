@@ -162,6 +162,32 @@ def test_a_full_table_is_added_again_by_intent(meltano: Meltano) -> None:
     assert meltano.ids() == [1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_tap_that_ends_before_its_first_state(meltano: Meltano, before: int) -> None:
+    """Its SCHEMA names no bookmark: rows of the first attempt are taken back once the next one sends a STATE."""
+    plain = schema(resumes=False)
+    if before:
+        meltano.run(plain, record(1), record(2), state(2))
+    rows = [record(number) for number in (before + 1, before + 2)]
+    meltano.run(schema("new", resumes=False), record(1, "new"), plain, *rows)
+    assert meltano.ids() == list(range(1, before + 3))
+    meltano.run(schema("new", resumes=False), record(1, "new"), plain, *rows, record(before + 3), state(before + 3))
+    assert meltano.ids() == list(range(1, before + 4))
+    assert meltano.ids("new") == [1]
+    meltano.run(schema("new", resumes=False), record(2, "new"), plain, state(before + 3))
+    assert meltano.ids("new") == [1, 2]
+
+
+def test_a_tap_that_never_sends_a_state_adds_its_table_in_each_run(meltano: Meltano) -> None:
+    """As append-only says: no earlier copy of the table is taken back, and none of a table that is empty now."""
+    full = [schema(resumes=False), record(1), record(2), schema("other", resumes=False)]
+    meltano.run(*full, record(7, "other"))
+    meltano.run(*full)
+    meltano.run(*full)
+    assert meltano.ids() == [1, 1, 1, 2, 2, 2]
+    assert meltano.ids("other") == [7]
+
+
 def test_of_several_streams_only_those_that_resume(meltano: Meltano) -> None:
     """Rows of the full table stay, those after the other one's STATE go."""
     both = [schema("full", resumes=False), record(7, "full"), *sent(1, 3, states=[2])]
