@@ -10,8 +10,10 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.answer import Answer, is_quiet
 from bridge.cli.plain import echo
+from bridge.cli.selection import typed
 from bridge.cli.show import console
 from bridge.exact_json import dumps
+from bridge.maintain.rollback_warnings import piped_warning
 from bridge.settings.options import Pipeline
 from bridge.singer.state_edits import Difference, differences, plain, same
 from bridge.state.store import StateStore, Stored
@@ -74,6 +76,8 @@ def _finish(pipeline: Pipeline, version: int, before: Any, after: Any, answer: A
     if not changes:
         text = f"nothing to change, commit {version} has this STATE"
     answer.finish(pipeline.name, version, facts, text, changes=bool(changes))
+    if changes and not is_quiet() and (text := piped_warning(pipeline, typed(pipeline))):
+        warn(text)
 
 
 def print_differences(changes: Sequence[Difference], *, err: bool = True) -> None:

@@ -112,6 +112,9 @@ class Barrier:
     """Whether `state` comes from the tap's latest STATE; otherwise it is the one that was committed before."""
     uncovered: tuple[str, ...] = ()
     """Streams with rows after the STATE, which a tap started from it sends again."""
+    unresumed: frozenset[str] = frozenset()
+    """Where no STATE came at all: streams that do not resume, as far as the tap says. Their rows may be meant to be
+    added in each run."""
     read: frozenset[str] = frozenset()
     """Streams with RECORDs before the STATE."""
     stored: PipelineState | None = None
@@ -126,7 +129,8 @@ class BarrierPolicy:
     A stream in `retained` keeps its bookmark if the tap's STATE lacks it. One in `muted`, whose RECORDs were ignored,
     always does. One in `held` is held back, and in no barrier. `staged` maps a stream to the version of its staged
     files that the last commit names. With `whole` nothing is published before the clean end: `--full` replaces
-    everything in one commit. With `lookback` the tap was given an earlier STATE than `start`.
+    everything in one commit. With `lookback` the tap was given an earlier STATE than `start`. `proves_end`: an end
+    without a STATE is the tap's own, and not perhaps its death.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class BarrierPolicy:
         self.muted: set[str] = set()
         self.held: Collection[str] = ()
         self._whole = whole
+        self.proves_end = True
         self._clock = 0
         self._latest: bytes | None = None
         self._marked = self._decided = -1
@@ -225,6 +230,7 @@ class BarrierPolicy:
             activate,
             declared is not None,
             self._uncovered(publish, state) if end else (),
+            self._unresumed(state) if end else frozenset(),
             frozenset(stream.name for stream in self.streams.values() if stream.records),
         )
         self._note_barrier(barrier)
@@ -273,13 +279,21 @@ class BarrierPolicy:
     def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
         """The streams with rows that a STATE committed earlier does not cover, though they resume from it.
 
-        Full tables do not resume: the tap sends them again in any case.
+        Full tables do not resume: the tap sends them again in any case. But a tap that ended before its first STATE may
+        have died, so that its next attempt sends them once more.
         """
         if state != self.committed:
             return ()
+        unresumed = set() if self._latest is None and not self.proves_end else self._not_resuming(state)
         streams = (self.streams[name] for name, how in publish.items() if how == "append")
-        waiting = (stream for stream in streams if stream.waiting and not stream.keyed)
-        return tuple(s.name for s in waiting if s.resumes or resume_point(state, s.names) is not None)
+        return tuple(s.name for s in streams if s.waiting and not s.keyed and s.name not in unresumed)
+
+    def _unresumed(self, state: Any) -> frozenset[str]:
+        return frozenset() if self._latest is not None or self.proves_end else frozenset(self._not_resuming(state))
+
+    def _not_resuming(self, state: Any) -> set[str]:
+        streams = self.streams.values()
+        return {s.name for s in streams if not s.resumes and resume_point(state, s.names) is None}
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """The complete versions, by stream, whose rows are visible with this commit.

@@ -234,7 +234,7 @@ class Loader:
         if replay and replay.pending:
             if same_state(sealed.barrier.state, replay.state) and not self._accounting.has_news(sealed.barrier):
                 return False
-            replay.roll_back()
+            replay.roll_back(sealed.barrier.unresumed)
         return True
 
     def _prepare(self, barrier: Barrier) -> None:

@@ -27,7 +27,7 @@ from bridge.load.checks.afterwards import look_back, say_merges
 from bridge.load.checks.failure_hints import explained
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.held_back import HeldBack
-from bridge.load.checks.replay_guard import ReplayGuard
+from bridge.load.checks.replay_guard import ReplayGuard, listen
 from bridge.load.checks.resume import completed, leave_out
 from bridge.load.checks.table_guard import without_limits
 from bridge.load.division import check_parallelism, divided
@@ -109,7 +109,8 @@ class Run:
         try:
             self.check_flags()
             storage = self.open_bucket()
-            self._trace = RunTrace(storage, self.pipeline, self.result, self.request.to_record())
+            asked = self.request.to_record() | ({"piped": True} if self._piped else {})
+            self._trace = RunTrace(storage, self.pipeline, self.result, asked)
             self.storage = storage
             self.begun(storage, self.pipeline.name, self.result.run_id)
             self._run(storage)
@@ -378,9 +379,7 @@ class Run:
         if not self._piped:
             return None
         self.context.stage = "waiting for the tap"
-        guard = ReplayGuard(committer, self._piped.started(self.context.tick))
-        self.result.warnings += guard.notes
-        return guard
+        return listen(committer, self._piped, self.context.tick, self.result)
 
     @property
     def _asked(self) -> frozenset[str]:

@@ -233,6 +233,7 @@ class TapReader:
             raise TapError("the tap sent rows and no STATE", hint=hint, streams=", ".join(streams[:_LISTED]))
         session.ended = True
         dispatcher = session.dispatcher
+        dispatcher.policy.proves_end = tap.proves_end
         if not tap.proves_end:
             self._act(session, dispatcher.end(clean=False))  # so that rows after the last STATE have their own commit
         self._act(session, dispatcher.end(clean=True))

@@ -9,9 +9,12 @@ from pathlib import Path
 from bridge.commit.rollback import Plan, follows_a_log
 from bridge.errors import SettingsError
 from bridge.lake.log import bookmarks
+from bridge.lake.run_status import last_run
+from bridge.load.checks.setback import set_back
 from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import replication_method
+from bridge.storage import lake_of
 from bridge.tap.catalog_store import CatalogStore
 
 
@@ -24,11 +27,24 @@ def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) ->
             "again: the database lets go of what was once confirmed. If it has, load anew: "
             f"{reload(pipeline, streams, name)}"
         )
+    if text := piped_warning(pipeline, name):
+        warnings.append(text)
     if shown.restarted:
         warnings.append(f"{_named(shown.restarted)}: half loaded at that commit; the next run starts the table again")
     if shown.dropped:
         warnings.append(f"{_named(shown.dropped)}: what is half loaded now is dropped")
     return warnings
+
+
+def piped_warning(pipeline: Pipeline, name: str) -> str:
+    """What to do about the STATE of another program, if one started the tap of the last run on record; else empty.
+
+    That program does not hear of a STATE that was changed in the lake. `name` is what to type.
+    """
+    last = last_run(lake_of(pipeline.destination), pipeline.name)
+    if last is None or not last.stored.get("piped"):
+        return ""
+    return f"another program starts the tap, from a STATE of its own: {set_back(name)}"
 
 
 def _named(streams: Sequence[str]) -> str:

@@ -109,11 +109,20 @@ class Piped:
     """Takes the place of a `Source` if another program starts the tap, and passes on each committed STATE.
 
     `name` is the tap's name. `emit` is called with each STATE; if it raises an `OSError`, the run ends. `start` is the
-    STATE that the tap was started with, if known; otherwise the tap's first message may tell.
+    STATE that the tap was started with, if known; otherwise the tap's first message may tell. `accepts_missing`: go on
+    from a STATE that was taken back in the lake.
     """
 
-    def __init__(self, name: str, feed: Stdin, emit: Callable[[Any], None], start: Start | None = None) -> None:
-        self.argv = [name]
+    def __init__(
+        self,
+        name: str,
+        feed: Stdin,
+        emit: Callable[[Any], None],
+        start: Start | None = None,
+        *,
+        accepts_missing: bool = False,
+    ) -> None:
+        self.argv, self.accepts_missing = [name], accepts_missing
         self.notes: list[str] = []
         self._feed, self._emit, self._start = feed, emit, start
         self._failure: OSError | None = None

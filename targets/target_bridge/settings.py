@@ -194,6 +194,14 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         description="The file that the tap gets as `--state`, where it is not Meltano or a tap of the SDK that tells.",
     ),
     th.Property(
+        "on_missing_rows",
+        th.StringType,
+        default="fail",
+        allowed_values=["fail", "warn"],
+        title="On Missing Rows",
+        description="If the tap starts from a STATE that was taken back in the lake: fail, or leave the rows out.",
+    ),
+    th.Property(
         "streams",
         th.ObjectType(additional_properties=th.ObjectType(additional_properties=True)),
         title="Streams",

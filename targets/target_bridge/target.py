@@ -114,7 +114,8 @@ class TargetBridge(Target):
         activates = bool(self.config.get("process_activate_version_messages", True))
         stdin = Stdin(getattr(file, "buffer", file), activates=activates, **through)
         tap = pipeline.source.argv[0]
-        piped = Piped(tap, stdin, self._print, self._started_with())
+        accepts = self.config.get("on_missing_rows") == "warn"
+        piped = Piped(tap, stdin, self._print, self._started_with(), accepts_missing=accepts)
         # If somebody killed Meltano, its target may still be committing what it has, and is done soon.
         wait = timedelta(minutes=1) if "MELTANO_LOADER_NAME" in os.environ else None
         run = Run(pipeline, Request(wait=wait), _home(), piped=piped)

@@ -55,6 +55,11 @@ def look_back(
             result.differ(Difference(stream, "expired_token", f"{text}; load again: {fix}"))
     if not (catalog or result.streams or after.tables or is_piped):
         result.warnings.append(silent(pipeline.name, declared))
+    if is_piped and reader.without_state:
+        result.warnings.append(
+            f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "
+            "them again, and these are taken back at its first STATE; if it never sends one, each run adds its rows"
+        )
     if reader.is_partial:
         read = sum(counts.committed for counts in result.streams.values())
         result.warnings.append(f"stopped after {read:,} records, as --max-records says: run again for the rest")

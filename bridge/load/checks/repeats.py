@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
-from decimal import Decimal
+from datetime import date, datetime
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.lake.log import Snapshot
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, outlook
 from bridge.settings.options import Pipeline
+from bridge.singer.order import is_before
 from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
@@ -98,26 +98,51 @@ class Seen:
             return
         value = _value(bookmark(self.before.state, one.names))
         at = f" ({value})" if value is not None else ""
+        low, high = (None, None) if value is None else self._bounds(one, lake)
         if then == resume_point(self.after.state, one.names):
+            yield from self._stood(one, value, at, high)
+        elif low is not None and is_before(_text(low), value):
+            rows = f"the rows reach back to {_text(low)}, before the bookmark{at}, and were added"
+            yield f"{one.stream}: {rows}: those that the tap had sent before are there twice. {_UPSERT}"
+
+    def _stood(self, one: Added, value: Any, at: str, high: Any) -> Iterator[str]:
+        """Yield a warning for rows that came although the bookmark has not moved, as far as their values tell."""
+        is_newer = None if high is None else is_before(value, _text(high))
+        if is_newer is False:
             rows = f"0 of {one.rows:,} row(s) are newer than the bookmark{at}"
             yield f"{one.stream}: {rows}, which has not moved: they were added, and are there twice. {_UPSERT}"
-            return
-        low = None if value is None else _least_of(one, before, lake)
-        if low is not None and _is_before(low, value):
-            shown = low.isoformat() if isinstance(low, (date, datetime)) else low
-            yield (
-                f"{one.stream}: the rows reach back to {shown}, before the bookmark{at}: the tap sent rows again that "
-                f"are there already, and they were added. {_UPSERT}"
-            )
+        elif is_newer is None:
+            rows = f"{one.rows:,} row(s) were added, and the bookmark{at} has not moved"
+            yield f"{one.stream}: {rows}: whether they were there already is not known. {_UPSERT}"
+        elif not self.piped:  # there, they are taken back before the tap sends them again
+            rows = f"rows up to {_text(high)} were added, and the bookmark{at} has not moved"
+            yield f"{one.stream}: {rows}: the next run adds them again. {_UPSERT}"
 
+    def _bounds(self, one: Added, lake: Storage) -> tuple[Any, Any]:
+        """The least and the greatest value of the bookmark's column in a few of the files that the run added.
 
-def _least_of(one: Added, before: TableState, lake: Storage) -> Any:
-    """The least value of the bookmark's column in a few of the files that the run added."""
-    values = []
-    for name in [name for name in one.table.files if name not in before.files][:_FILES]:
-        with suppress(BridgeError, OSError, ValueError):
-            values.append(_least(lake, f"{one.table.folder}/{name}", one.method.bookmark))
-    return min((least for least in values if least is not None), default=None)
+        The greatest is None unless all of them were read.
+        """
+        names, bounds = self._new_files(one, lake), list[tuple[Any, Any]]()
+        for name in names[:_FILES]:
+            with suppress(BridgeError, OSError, ValueError):
+                bounds.append(_bounds_of(lake, f"{one.table.folder}/{name}", one.method.bookmark))
+        lows = [low for low, _ in bounds if low is not None]
+        highs = [high for _, high in bounds if high is not None]
+        return min(lows, default=None), max(highs) if highs and len(highs) == len(names) else None
+
+    def _new_files(self, one: Added, lake: Storage) -> list[str]:
+        """The files with rows that came in this run: not those that were only written again, for a changed type."""
+        before, log, old = self.before.table(one.names), Log(lake, self.pipeline.name), set[str]()
+        new = [name for name in one.table.files if not before or name not in before.files]
+        if new and one.table.has_own_log:  # elsewhere a file keeps its name
+            with suppress(BridgeError):
+                for record in log.history(self.after.n):
+                    if record.n <= self.before.n:
+                        break
+                    changes = (change for change in record.tables if change.stream == one.stream)
+                    old |= {add.name for change in changes for add in change.adds if add.rewritten}
+        return [name for name in new if name not in old]
 
 
 def _value(mark: Any) -> Any:
@@ -125,30 +150,21 @@ def _value(mark: Any) -> Any:
     return mark.get("replication_key_value") if isinstance(mark, dict) and not mark.get("partitions") else None
 
 
-def _least(lake: Storage, key: str, column: str) -> Any:
-    """The least value of a column as the file's footer says it, None where it does not."""
+def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column as the file's footer says it, None where it does not."""
     import pyarrow.parquet as pq  # here: few runs need it
 
     with lake.open(key) as file:
         footer = pq.read_metadata(file)
     at = footer.schema.names.index(column)
     chunks = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
-    return min((facts.min for facts in chunks if facts and facts.has_min_max), default=None)
+    known = [facts for facts in chunks if facts and facts.has_min_max]
+    if not known:
+        return None, None
+    high = max(facts.max for facts in known) if len(known) == len(chunks) else None
+    return min(facts.min for facts in known), high
 
 
-def _is_before(low: Any, value: Any) -> bool:
-    """Whether a column's value is less than a bookmark's; of other kinds it is not."""
-    if isinstance(low, datetime) and isinstance(value, str):
-        at = _moment(value)
-        low = low if low.tzinfo else low.replace(tzinfo=timezone.utc)
-        return at is not None and low < at
-    if isinstance(low, (int, float, Decimal)) and isinstance(value, (int, float, Decimal)):
-        return not isinstance(value, bool) and bool(low < value)
-    return False
-
-
-def _moment(text: str) -> datetime | None:
-    with suppress(ValueError):
-        at = datetime.fromisoformat(text)
-        return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
-    return None
+def _text(value: Any) -> Any:
+    """A column's value as a STATE would have it."""
+    return value.isoformat() if isinstance(value, (date, datetime)) else value

@@ -10,8 +10,14 @@ first commit**:
   `start`. A start without any STATE is believed only if the run before was killed; otherwise it is a full refresh, or
   another tap.
 - *Of commit `m` itself the rows that its STATE does not cover* (`uncovered`): the rows after the tap's last STATE. Only
-  of streams that resume: a full table is always sent again, and append-only adds it again. A compaction, a purge or a
-  repair of views after `m` keeps both its STATE and these rows, and is taken back with them.
+  of streams that resume: a full table is always sent again, and append-only adds it again.
+  If no STATE came at all, the tap may have died in the middle of one, so its rows are uncovered, too. They go at the
+  first STATE of the next attempt. A tap that never sends a STATE did not die: each of its runs adds its tables.
+
+What people did in between is passed over: a compaction, a purge, a repair, a rollback to `m`, a STATE that they set. A
+replay of rejects is undone with the rows: they are rejects again, and a note says so.
+
+A STATE that a rollback or a person has taken back since is refused (`setback.py`): what follows it would leave a gap.
 
 In any other case rows are appended, with a warning. Such a run notes the STATE that it was `given`, so that its own
 rows can be rolled back later.
@@ -22,7 +28,7 @@ tables were replaced or merged, or are half loaded, it happens at once: the run 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +40,13 @@ from bridge.errors import LakeError, SettingsError
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
+from bridge.lake.runs import Difference
+from bridge.load.checks.setback import find_setback
+from bridge.load.result import Result
 from bridge.settings.view_sql import read_view
 from bridge.singer.state import is_empty
 from bridge.singer.state_edits import same
-from bridge.tap.stdin import Start
+from bridge.tap.stdin import Piped, Start
 
 
 def same_state(one: Any, other: Any) -> bool:
@@ -50,18 +59,26 @@ class ReplayGuard:
 
     `state` is the STATE that its tap starts from, as far as it is known.
 
-    `pending`: a rollback is due right before the first commit. `notes` are for the operator.
+    `pending`: a rollback is due right before the first commit. `notes` and `differences` are for the operator.
     """
 
-    def __init__(self, committer: Committer, start: Start | None) -> None:
+    def __init__(self, committer: Committer, start: Start | None, *, accepts_missing: bool = False) -> None:
+        """Raise `SettingsError` for a STATE that somebody took back, unless the run `accepts_missing` rows."""
         self._committer = committer
         self._plan: Plan | None = None
         self._m = 0
         self._facts: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.differences: list[Difference] = []
         self.state = committer.view.state if start is None else start.state
         if start is None:
             self._warn("the tap's first STATE is not known, see the setting start_state")
+            return
+        if setback := find_setback(committer, start.state):
+            if not accepts_missing:
+                raise setback.error(committer.log.pipeline, committer.storage.uri)
+            self.differences += setback.differences()
+            committer.note_start(given=start.state)
             return
         records, m = self._back(start.state)
         latest = records[0] if records else None
@@ -74,6 +91,7 @@ class ReplayGuard:
         after = any(_adds(record) for record in records if record.n > m)
         origin = self._origin(records[-1]) if m and not after else None
         self._plan = self._planned(origin.n if origin else m, after, set(origin.uncovered) if origin else set())
+        self._note_replays(origin.n if origin else m)
         if committer.view.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
         if self._plan and not _only_removes(self._plan, committer.view):
@@ -92,37 +110,60 @@ class ReplayGuard:
         """The lake with the STATE that the tap starts from."""
         return replace(self._committer.view, pipeline_state=PipelineState(self.state))
 
-    def roll_back(self) -> None:
-        """Make the rollback if it is pending; the run's first commit follows."""
+    def roll_back(self, spared: Collection[str] = ()) -> None:
+        """Make the rollback if it is pending; the run's first commit follows.
+
+        `spared`: streams whose uncovered rows stay, as this run, too, ends without any STATE.
+        """
         plan, self._plan = self._plan, None
+        if plan and spared and self._facts:
+            plan = self._without(plan, spared)
         if plan:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
             commit_plan(self._committer, plan, reason=reason, supersedes=True, **self._facts)
+
+    def _without(self, plan: Plan, spared: Collection[str]) -> Plan | None:
+        """The rollback of uncovered rows without those of some streams."""
+        streams = {_stream_of(change) for change in plan.tables} - set(spared)
+        rejects = self._committer.view.rejects
+        self._facts = {
+            "rejects": [reject for reject in self._facts["rejects"] if reject.stream in streams],
+            "consumed": [file for file in self._facts["consumed"] if rejects[file].stream in streams],
+        }
+        return _only(plan, self._committer.view, streams)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
         """The records since the commit with this STATE, the last one first, and that commit's number.
 
         Records that were taken back are left out. None: there is no such commit, or what came after it must stay.
+        If the STATE was set by hand, the commit with its rows goes before.
         """
         log, records, runs = self._committer.log, list[CommitRecord](), set[str]()
         n, first = self._committer.view.n, log.beginning().first
+        by_hand: tuple[list[CommitRecord], int | None] | None = None
         while n >= first and (record := log.record(n)):
             records.append(record)
             if _has(record, state):
-                return records, n if all((one.start or 0) <= n for one in records) else None
+                at = records, n if all((one.start or 0) <= n for one in records) else None
+                if record.kind != "state":
+                    return at
+                by_hand = by_hand or ([*records], at[1])
             if _adds(record):
                 runs.add(record.run)
-            if len(runs) > 1 or record.kind not in _PASSED or (record.to is not None and not record.supersedes):
-                return records, None
+            if len(runs) > 1 or not _is_passed(record):
+                return by_hand or (records, None)
             n = _before(record)
         began = is_empty(state) and n == 0 and not any(one.start for one in records)
-        return records, 0 if began and _died(records) else None
+        return by_hand or (records, 0 if began and _died(records) else None)
 
     def _origin(self, record: CommitRecord) -> CommitRecord | None:
         """The commit whose rows and STATE a record keeps: often itself. None if its rows cannot be told apart."""
         log, is_kept = self._committer.log, True
-        first = log.beginning().first
-        while not record.uncovered and record.n > first and _may_keep(record) and (before := log.record(record.n - 1)):
+        first, state = log.beginning().first, record.state
+        while not record.uncovered and record.n > first and _may_keep(record):
+            before = log.record(record.to if record.kind == "rollback" and record.to else record.n - 1)
+            if not before or not same_state(before.state, state):
+                break
             is_kept = is_kept and self._keeps_rows(record)
             record = before
         if is_kept or not record.uncovered:
@@ -131,12 +172,28 @@ class ReplayGuard:
         return None
 
     def _keeps_rows(self, record: CommitRecord) -> bool:
-        """Whether a record has no rows but those that were there. One that repairs views replaces only their files."""
-        if record.kind in ("fence", "compact", "purge"):
+        """Whether a record has no rows but those that were there, or rejects that can be rejects again.
+
+        One that repairs views replaces only their files.
+        """
+        if record.kind != "data":
             return True
         before = self._committer.log.view(record.n - 1).tables
         views = {name: table.view for name, table in before.items() if table.view}
-        return all(change.view and views.get(change.stream) == change.view for change in record.tables)
+        return all(
+            not change.adds or (change.view and views.get(change.stream) == change.view) for change in record.tables
+        )
+
+    def _note_replays(self, m: int) -> None:
+        """Say which replays of rejects the rollback undoes."""
+        tables = {change.stream for change in self._plan.tables} if self._plan else set()
+        for record in self._committer.log.history(self._committer.view.n) if tables else ():
+            if record.n <= m:
+                return
+            if record.kind == "replay" and (streams := sorted({one.stream for one in record.tables} & tables)):
+                what = f"the replay of rejects at commit {record.n} is taken back with rows that the tap sends again"
+                again = f"singer-bridge rejects replay {self._committer.log.pipeline}"
+                self.notes.append(f"{', '.join(streams)}: {what}; they are rejects again: {again}")
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
         """The rollback, None if there is nothing to remove, or if it is not possible any more."""
@@ -145,28 +202,51 @@ class ReplayGuard:
             return None
         then = m if after else m - 1
         try:
-            undo = plan(log, view, then)
+            undo: Plan | None = plan(log, view, then)
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
+        back, consumed = view.rejects_again(log.view(then))
+        assert undo
         if after:
-            return None if undo.nothing_to_do else undo
-        before = log.view(then).rejects
-        consumed = [file for file, reject in view.rejects.items() if file not in before and reject.stream in uncovered]
-        self._facts = {"rejects": [], "consumed": consumed}
-        tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
-        rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
-        return rest if tables else None
+            undo = None if undo.nothing_to_do else undo
+        else:
+            back = [reject for reject in back if reject.stream in uncovered]
+            consumed = [file for file in consumed if view.rejects[file].stream in uncovered]
+            undo = _only(undo, view, uncovered)
+            self._facts = {"rejects": back, "consumed": consumed}
+        lost = [reject.file for reject in back if log.storage.size(reject.file) is None]
+        if undo and lost:
+            self._warn(f"rejects that were replayed since are not on file any more ({lost[0]})")
+            return None
+        return undo
 
 
-_PASSED = ("fence", "data", "void", "compact", "purge", "rollback")
-"""Kinds of records that may be rolled back, as long as only one run added rows."""
+def listen(committer: Committer, piped: Piped, tick: Callable[[], None], result: Result) -> ReplayGuard:
+    """The guard of a run, once the tap has said where it starts; what it has to say is in the result."""
+    guard = ReplayGuard(committer, piped.started(tick), accepts_missing=piped.accepts_missing)
+    result.warnings += guard.notes
+    for difference in guard.differences:
+        result.differ(difference)
+    return guard
+
+
+def _only(undo: Plan, view: Snapshot, uncovered: Collection[str]) -> Plan | None:
+    """The part of a rollback that concerns these streams and their views; STATE and half loaded tables stay."""
+    tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
+    rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
+    return rest if tables else None
+
+
+def _is_passed(record: CommitRecord) -> bool:
+    """Whether a record may be rolled back, as long as only one run added rows."""
+    return record.kind != "rollback" or record.supersedes
 
 
 def _may_keep(record: CommitRecord) -> bool:
     """Whether a record may have kept the STATE of the one before it, and rows that this does not cover."""
-    kinds = ("fence", "data", "compact", "purge", "replay")
-    return record.kind in kinds and record.through is None and record.given is UNSET
+    is_load = record.kind == "data" and record.through is not None and record.reason is None
+    return not (is_load or record.supersedes or record.kind == "void") and record.given is UNSET
 
 
 def _stream_of(change: TableRollback) -> str:
@@ -198,7 +278,9 @@ def _has(record: CommitRecord, state: Any) -> bool:
 
 
 def _adds(record: CommitRecord) -> bool:
-    return record.kind == "data" or record.supersedes
+    """Whether a run made it that loaded, or files were adopted; a repair and the filling of views have no rows."""
+    is_repair = record.reason is not None and not any(change.adds and not change.view for change in record.tables)
+    return record.supersedes or (record.kind == "data" and not is_repair)
 
 
 def _died(records: list[CommitRecord]) -> bool:

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.log import Snapshot
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import CommitRecord, FileAdd, LiveFile, TableState
 from bridge.lake.runs import RunFile
 from bridge.load.checks.repeats import Seen
 from bridge.load.result import Counts
@@ -176,6 +176,47 @@ def test_rows_from_before_the_bookmark(tmp_path: Path, value: Any, lows: list[An
     said = seen(tmp_path, at(value), at("2024-02-01" if isinstance(value, str) else 9), lows)
     assert bool(said) == warns
     assert all("the rows reach back to" in text for text in said)
+
+
+def test_newer_rows_with_a_bookmark_that_has_not_moved(tmp_path: Path) -> None:
+    """They are not there twice: the next run adds them again. Rows of a piped tap are taken back before that."""
+    [text] = seen(tmp_path, at("2024-01-03"), at("2024-01-03"), [day(2), day(4)])
+    assert "the next run adds them again" in text
+    assert "twice" not in text
+    assert seen(tmp_path, at("2024-01-03"), at("2024-01-03"), [day(2), day(4)], piped=True) == []
+
+
+def test_values_that_cannot_be_compared(tmp_path: Path) -> None:
+    """A warning does not say more than was looked at."""
+    [text] = seen(tmp_path, at("opaque"), at("opaque"), [day(2)])
+    assert "whether they were there already is not known" in text
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_old_rows_that_were_written_again_are_not_new(tmp_path: Path, kind: str) -> None:
+    """Delta and Iceberg give a file a new name when its columns change types; its rows came earlier."""
+    storage = LocalStorage(tmp_path)
+    (tmp_path / "p/s").mkdir(parents=True)
+    for name, days in (("again.parquet", [day(1)]), ("new.parquet", [day(4)])):
+        pq.write_table(pa.table({"at": days}), tmp_path / "p/s" / name)
+    table = TableState("p/s", None, ROWS.files, format=kind)
+    before = Snapshot(1, PipelineState(at("2024-01-03")), {"s": table})
+    adds = [
+        FileAdd(name="again.parquet", source=".bridge/p/pending/x", size=1, rows=5, rewritten=True),
+        FileAdd(name="new.parquet", source=".bridge/p/pending/y", size=1, rows=1),
+    ]
+    facts: dict[str, Any] = {
+        "kind": "data",
+        "run": "r",
+        "generation": 1,
+        "nonce": "x",
+        "at": "2024-01-05T00:00:00.000+00:00",
+    }
+    change = table.change("s", adds, ["old.parquet"])
+    _, after = Log(storage, "p").create(before, CommitRecord(n=2, state=at("2024-01-04"), tables=[change], **facts))
+    checked = Seen(pipeline(tmp_path), {"s": Method("append", "", True, (), "at")}, before, after, piped=False)
+    warnings = checked.warnings({"s": Counts("append-only", "", committed=1)}, storage)
+    assert bool(warnings) == (kind == "parquet")  # there a file that is written again keeps its name
 
 
 def test_no_bookmark_at_all(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.commit.open import open_pipeline
+from bridge.commit.rollback import roll_back
+from bridge.errors import SettingsError
 from bridge.lake.log import Log
+from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.maintain.compact import Wish, compact
+from bridge.state.store import StateStore
 from bridge.storage import open_storage
 from bridge.tap.stdin import Start
 from tests.support.pipe import Found, Listening, Pipe, wire
@@ -156,6 +162,32 @@ def test_a_full_table_is_added_again_by_intent(meltano: Meltano) -> None:
     assert meltano.ids() == [1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_tap_that_ends_before_its_first_state(meltano: Meltano, before: int) -> None:
+    """Its SCHEMA names no bookmark: rows of the first attempt are taken back once the next one sends a STATE."""
+    plain = schema(resumes=False)
+    if before:
+        meltano.run(plain, record(1), record(2), state(2))
+    rows = [record(number) for number in (before + 1, before + 2)]
+    meltano.run(schema("new", resumes=False), record(1, "new"), plain, *rows)
+    assert meltano.ids() == list(range(1, before + 3))
+    meltano.run(schema("new", resumes=False), record(1, "new"), plain, *rows, record(before + 3), state(before + 3))
+    assert meltano.ids() == list(range(1, before + 4))
+    assert meltano.ids("new") == [1]
+    meltano.run(schema("new", resumes=False), record(2, "new"), plain, state(before + 3))
+    assert meltano.ids("new") == [1, 2]
+
+
+def test_a_tap_that_never_sends_a_state_adds_its_table_in_each_run(meltano: Meltano) -> None:
+    """As append-only says: no earlier copy of the table is taken back, and none of a table that is empty now."""
+    full = [schema(resumes=False), record(1), record(2), schema("other", resumes=False)]
+    meltano.run(*full, record(7, "other"))
+    meltano.run(*full)
+    meltano.run(*full)
+    assert meltano.ids() == [1, 1, 1, 2, 2, 2]
+    assert meltano.ids("other") == [7]
+
+
 def test_of_several_streams_only_those_that_resume(meltano: Meltano) -> None:
     """Rows of the full table stay, those after the other one's STATE go."""
     both = [schema("full", resumes=False), record(7, "full"), *sent(1, 3, states=[2])]
@@ -290,6 +322,93 @@ def test_an_empty_state_is_not_told(tmp_path: Path) -> None:
     pipe.load(wire(schema(), record(3)), listening=Listening(Start(value(2)), told.append))
     pipe.load(wire(schema(), {"type": "STATE", "value": {}}), listening=Listening(Start(value(2)), told.append))
     assert told == []
+
+
+def test_a_state_that_a_rollback_took_back_is_refused(meltano: Meltano) -> None:
+    """The program that starts the tap did not hear of it: the rows between would be missing for ever."""
+    for number in (1, 2, 3):
+        meltano.run(*sent(number, number, states=[number]))
+    roll_back(open_storage(str(meltano.pipe.lake)), "p", 1)
+    with pytest.raises(SettingsError, match="rows between would be missing") as refused:
+        meltano.run(*sent(4, 4, states=[4]))
+    assert "singer-bridge state get --to" in refused.value.hint
+    assert meltano.ids() == [1]
+    meltano.kept = value(1)  # set back, as the hint says
+    found = meltano.run(*sent(2, 4, states=[4]))
+    assert found and not found.warnings
+    assert meltano.ids() == [1, 2, 3, 4]
+
+
+def test_a_rollback_whose_rows_came_again(meltano: Meltano) -> None:
+    """The lake is further than the STATE that was taken back: nothing is missing, and rows are there twice."""
+    for number in (1, 2, 3):
+        meltano.run(*sent(number, number, states=[number]))
+    roll_back(open_storage(str(meltano.pipe.lake)), "p", 1)
+    meltano.kept = value(1)
+    meltano.run(*sent(2, 5, states=[5]))
+    meltano.kept = value(3)
+    found = meltano.run(*sent(4, 5, states=[5]))
+    assert found and "is not this pipeline's last" in found.warnings[0]
+
+
+def test_with_the_setting_a_run_goes_on_and_says_what_is_missing(meltano: Meltano) -> None:
+    """It is said once: from then on the STATE is one that the run was allowed to start from."""
+    for number in (1, 2, 3):
+        meltano.run(*sent(number, number, states=[number]))
+    storage = open_storage(str(meltano.pipe.lake))
+    roll_back(storage, "p", 1)
+    with open_pipeline(storage, "p", "accepts") as committer:
+        guard = ReplayGuard(committer, Start(meltano.kept), accepts_missing=True)
+    [difference] = guard.differences
+    assert (difference.stream, difference.kind) == ("t", "missing_rows")
+    assert "twice" not in difference.text
+    assert meltano.run(*sent(4, 4, states=[4]))
+    assert meltano.ids() == [1, 4]
+
+
+@pytest.mark.parametrize("by", ["set", "edit", "clear"])
+def test_a_state_that_was_set_back_by_hand_is_refused(meltano: Meltano, by: str) -> None:
+    """Somebody wants rows again, but the tap does not start there."""
+    for number in (1, 2, 3):
+        meltano.run(*sent(number, number, states=[number]))
+    given = {} if by == "clear" else value(1)
+    if by == "edit":
+        (meltano.pipe.lake / ".bridge/p/state.json").write_text(json.dumps(given))
+    else:
+        StateStore(meltano.pipe.lake, "p").replace(given)
+    with pytest.raises(SettingsError, match="rows that were to come again would be missing"):
+        meltano.run(*sent(4, 4, states=[4]))
+    assert meltano.ids() == [1, 2, 3]
+
+
+def test_an_opaque_state_that_was_set_back(meltano: Meltano) -> None:
+    """Texts have no order; that the lake had this STATE before says it."""
+    opaque = [{"type": "STATE", "value": {"bookmarks": {"t": {"token": text}}}} for text in "ab"]
+    for number, each in enumerate(opaque):
+        meltano.run(schema(), record(number), each)
+    StateStore(meltano.pipe.lake, "p").replace(opaque[0]["value"])
+    with pytest.raises(SettingsError, match="would be missing"):
+        meltano.run(schema(), record(2))
+
+
+def test_a_state_that_was_set_forward_is_no_setback(meltano: Meltano) -> None:
+    """The tap sends more than was asked for: nothing is missing."""
+    for number in (1, 2):
+        meltano.run(*sent(number, number, states=[number]))
+    StateStore(meltano.pipe.lake, "p").replace(value(9))
+    meltano.run(*sent(3, 3, states=[3]))
+    assert meltano.ids() == [1, 2, 3]
+
+
+def test_rejects_that_were_replayed_after_a_rollback_do_not_hide_it(meltano: Meltano) -> None:
+    """Nor does a compaction: the STATE is still one that was taken back."""
+    for number in (1, 2, 3, 4):
+        meltano.run(*sent(number, number, states=[number]))
+    storage = open_storage(str(meltano.pipe.lake))
+    roll_back(storage, "p", 3)
+    assert compact(storage, meltano.pipe.pipeline(), Wish())
+    with pytest.raises(SettingsError, match="would be missing"):
+        meltano.run(*sent(5, 5, states=[5]))
 
 
 runs = st.lists(

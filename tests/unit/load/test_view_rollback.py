@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
+from bridge.commit.rollback import roll_back
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import FileAdd, TableChange, TableState
+from bridge.lake.records import FileAdd, RejectFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema
 from bridge.load.checks.replay_guard import ReplayGuard
 from bridge.schema.table_schema import TableSchema
@@ -28,15 +30,21 @@ class Lake:
     def __init__(self, root: Path) -> None:
         self.storage, self.n, self.files = LocalStorage(root), 0, 0
 
-    def open(self, run: str = "run") -> Committer:
-        return open_committer(self.storage, "p", run, last={"closed": self.n})
+    def open(self, run: str = "run", closed: int | None = None) -> Committer:
+        return open_committer(self.storage, "p", run, last={"closed": closed or self.n})
 
-    def commit(self, tables: dict[str, Sequence[int]], views: dict[str, str], uncovered: Sequence[str] = ()) -> None:
+    def commit(
+        self,
+        tables: dict[str, Sequence[int]],
+        views: dict[str, str],
+        uncovered: Sequence[str] = (),
+        rejects: Sequence[RejectFile] = (),
+    ) -> None:
         """Add these ids to the tables, and replace these views, whose file has the number of the commit."""
         committer = self.open()
         changes = [self._change(committer, stream, ids) for stream, ids in tables.items()]
         changes += [self._change(committer, view, [self.n + 1], sql) for view, sql in views.items()]
-        facts: Any = {"uncovered": uncovered} if uncovered else {}
+        facts: Any = ({"uncovered": uncovered} if uncovered else {}) | {"rejects": rejects, "through": 1}
         self.n = committer.commit(state(self.n + 1), changes, **facts).n
 
     def _change(self, committer: Committer, name: str, ids: Sequence[int], sql: str = "") -> TableChange:
@@ -125,15 +133,115 @@ def test_a_view_that_was_repaired_since(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "p/v" / file)["id"].to_pylist() == [1]
 
 
+def test_a_view_that_was_repaired_between_a_death_and_its_replay(tmp_path: Path) -> None:
+    """The repair is no run that loaded: what the dead run committed is taken back all the same."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1]}, {"v": counts("s")})
+    lake.commit({"s": [2]}, {"v": counts("s")})
+    committer = lake.open("verify")
+    repaired = lake._change(committer, "v", [3], counts("s"))
+    lake.n = committer.commit(state(2), [repaired], reason="views verify --repair: filled again").n
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(1).shown))
+    assert (guard.pending, guard.notes) == (True, [])
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, ""), "v": (1, counts("s"))}
+
+
 def test_rows_that_were_added_since_stay(tmp_path: Path) -> None:
     """Rows that somebody else added after the tap's last ones cannot be told from them: the run says so."""
     lake = Lake(tmp_path)
     lake.commit({"s": [1]}, {})
     lake.commit({"s": [2]}, {}, uncovered=["s"])
     committer = lake.open()
-    lake.n = committer.commit(state(2), [lake._change(committer, "s", [9])], kind="replay").n
+    adopted = [lake._change(committer, "s", [9])]
+    lake.n = committer.commit(state(2), adopted, reason="files were adopted").n
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(2).shown))
     assert not guard.pending
     assert "in the lake twice" in guard.notes[0]
     assert tables(committer) == {"s": (3, "")}
+    guard = ReplayGuard(committer, Start(state(1).shown))  # nor does a replay from before take them
+    assert (guard.pending, len(guard.notes)) == (False, 1)
+
+
+def replayed(lake: Lake, file: str = ".bridge/p/rejects/run-1.jsonl") -> None:
+    """Two commits with a row each, the last with a reject too, and its replay, which makes a row of it."""
+    reject = RejectFile(stream="s", file=file, lines=1, reasons={"wrong type": (1, 10)})
+    lake.storage.write(file, b"{}\n")
+    lake.commit({"s": [1]}, {})
+    lake.commit({"s": [2]}, {}, uncovered=["s"], rejects=[reject])
+    committer = lake.open("replay")
+    changes = [lake._change(committer, "s", [9])]
+    lake.n = committer.commit(state(2), changes, kind="replay", consumed=[file], through=1).n
+    assert not committer.view.rejects
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_replay_of_rejects_is_undone(tmp_path: Path, start: int) -> None:
+    """The tap sends the rejects again, so their rows go, and a note names the replay; no reject is lost."""
+    lake = Lake(tmp_path)
+    replayed(lake)
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(start).shown))
+    assert guard.pending
+    [note] = guard.notes
+    assert note.startswith("s: the replay of rejects at commit 3 is taken back")
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, "")}
+    assert committer.view.state == state(start).shown
+    assert not committer.view.rejects  # they came with the rows that the tap sends again
+
+
+def test_rejects_of_covered_rows_are_rejects_again(tmp_path: Path) -> None:
+    """The tap does not send these: what was replayed of them is undone with the table, and they are not lost."""
+    lake = Lake(tmp_path)
+    reject = RejectFile(stream="s", file=".bridge/p/rejects/run-1.jsonl", lines=1, reasons={"wrong type": (1, 10)})
+    lake.storage.write(reject.file, b"{}\n")
+    lake.commit({"s": [1]}, {}, rejects=[reject])
+    lake.commit({"s": [2]}, {})
+    committer = lake.open("replay")
+    changes = [lake._change(committer, "s", [9])]
+    lake.n = committer.commit(state(2), changes, kind="replay", consumed=[reject.file], through=1).n
+    for is_there in (False, True):
+        if not is_there:
+            lake.storage.delete(reject.file)  # then the replay's row is the only one
+        else:
+            lake.storage.write(reject.file, b"{}\n")
+        committer = lake.open("next")
+        guard = ReplayGuard(committer, Start(state(1).shown))
+        assert guard.pending == is_there
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, "")}
+    assert list(committer.view.rejects) == [reject.file]
+
+
+@pytest.mark.parametrize("given", [1, 7])
+def test_a_state_that_was_set_in_between(tmp_path: Path, given: int) -> None:
+    """To that from which the tap starts, or to another one: what the dead run committed is there once."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1]}, {})
+    lake.commit({"s": [2]}, {})
+    committer = lake.open("set")
+    committer.set_state(state(given).shown, "state set")
+    lake.n = committer.view.n
+    committer = lake.open("next")
+    guard = ReplayGuard(committer, Start(state(1).shown))
+    assert (guard.pending, guard.notes) == (True, [])
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, "")}
+    assert committer.view.state == state(1).shown
+
+
+def test_a_rollback_to_rows_after_the_last_state(tmp_path: Path) -> None:
+    """Somebody rolled back to a commit whose STATE does not cover its rows: the tap sends them again."""
+    lake = Lake(tmp_path)
+    lake.commit({"s": [1]}, {})
+    lake.commit({"s": [2]}, {}, uncovered=["s"])
+    lake.commit({"s": [3]}, {})
+    roll_back(lake.storage, "p", 2)
+    committer = lake.open("next", closed=4)
+    guard = ReplayGuard(committer, Start(state(2).shown))
+    assert (guard.pending, guard.notes) == (True, [])
+    guard.roll_back()
+    assert tables(committer) == {"s": (1, "")}

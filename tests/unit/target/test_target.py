@@ -12,13 +12,17 @@ from typing import Any
 
 import orjson
 import pytest
+from click.testing import CliRunner
 from singer_sdk.testing import get_target_test_class
 from singer_sdk.testing.runners import TargetTestRunner
 from target_bridge import TargetBridge
 from target_bridge.origin import given_state, meltano_state
 from target_bridge.settings import CONFIG_JSONSCHEMA, pipeline_of
 
+from bridge.cli import cli
 from bridge.errors import SettingsError
+from bridge.lake.run_status import last_run
+from bridge.storage import open_storage
 from bridge.tap.stdin import Start
 from tests.support.hazards import DATA
 from tests.support.pipe import wire
@@ -300,3 +304,40 @@ def test_a_start_that_is_no_state(tmp_path: Path) -> None:
         given_state(tmp_path)
     (tmp_path / "state.json").write_text("")
     assert given_state(tmp_path / "state.json") == given_state(tmp_path / "none.json") == Start(None)
+
+
+def test_a_rollback_says_how_to_set_back_the_state_of_the_other_program(tmp_path: Path) -> None:
+    """So does `state set`; a run from the newer STATE is refused, or says what is missing."""
+    start, chosen = {"start_state": str(tmp_path / "state.json")}, ["--to", str(tmp_path / "lake"), "--name", "shop"]
+    for number in (1, 2, 3):
+        typed = target(tmp_path, _numbered(number), pipeline="shop", **start)
+        (tmp_path / "state.json").write_text(json.dumps(typed.states[-1]))
+    rolled = CliRunner().invoke(cli, ["rollback", "1", *chosen, "--yes"])
+    assert rolled.exit_code == 0
+    command = f"singer-bridge state get {' '.join(chosen)}"
+    assert "another program starts the tap" in rolled.stderr
+    assert f"{command} > state.json" in rolled.stderr
+    assert target(tmp_path, _numbered(4), pipeline="shop", **start).code == 2
+    got = CliRunner().invoke(cli, command.split()[1:])
+    assert json.loads(got.stdout) == _numbered_state(1)
+    accepted = target(tmp_path, _numbered(4), pipeline="shop", on_missing_rows="warn", **start)
+    assert accepted.code == 0
+    assert len(rows_of(tmp_path, "t", "shop")) == 2
+    record = last_run(open_storage(str(tmp_path / "lake")), "shop")
+    assert record
+    assert [each["kind"] for each in record.stored["differences"]] == ["missing_rows"]
+    given = json.dumps(_numbered_state(1))
+    edited = CliRunner().invoke(cli, ["state", "set", *chosen, given])
+    assert edited.exit_code == 0
+    assert "another program starts the tap" in edited.stderr
+
+
+def _numbered_state(number: int) -> Any:
+    return {"bookmarks": {"t": {"replication_key": "id", "replication_key_value": number}}}
+
+
+def _numbered(number: int) -> bytes:
+    schema = {"properties": {"id": {"type": "integer"}}}
+    opening = {"type": "SCHEMA", "stream": "t", "schema": schema, "key_properties": ["id"]}
+    row = {"type": "RECORD", "stream": "t", "record": {"id": number}}
+    return wire(opening, row, {"type": "STATE", "value": _numbered_state(number)})
