@@ -111,7 +111,7 @@ def _facts(
     run: Run, storage: Storage, source: Source, catalog: Catalog | None, deselected: set[str]
 ) -> tuple[dict[str, Any], BridgeError | None]:
     pipeline, request, log = run.pipeline, run.request, Log(storage, run.pipeline.name)
-    view, stored, notes = log.view(log.latest()), StateStore.at(storage, pipeline.name).read(), list[str]()
+    view, stored, notes = log.view(log.latest()), StateStore.at(storage, pipeline.name).read(), list(source.notes)
     if stored.edited:
         notes.append(edit_note(view.state, stored.state))
         view = view.given(stored.state)
@@ -143,7 +143,6 @@ def _facts(
         "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
         "warnings": [
             *notes,
-            *source.notes,
             *_outlook(methods, view, pipeline),
             *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
             *(() if full else unlike),

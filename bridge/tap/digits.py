@@ -62,16 +62,16 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
 
 def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
     """The catalog of now with the digits of the one before, where the tap says none: a run need not ask for them."""
-    known = {stream_id(entry): entry for entry in (before or {"streams": []})["streams"]}
-    if not any(any(_doubles(entry)) for entry in now["streams"] if stream_id(entry) in known):
+    earlier = {stream_id(entry): entry for entry in (before or {"streams": []})["streams"]}
+    if not any(any(_doubles(entry)) for entry in now["streams"] if stream_id(entry) in earlier):
         return now
     now = copy.deepcopy(now)
     for entry in now["streams"]:
-        properties = _properties(known.get(stream_id(entry), {}))
+        properties = _properties(earlier.get(stream_id(entry), {}))
         for name in list(_doubles(entry)):
-            schema, earlier = _number(_properties(entry)[name]), _innermost(properties.get(name))
+            schema, former = _number(_properties(entry)[name]), _innermost(properties.get(name))
             if schema is not None:
-                schema |= {word: earlier[word] for word in _WORDS if word in earlier}
+                schema |= {word: former[word] for word in _WORDS if word in former}
     return now
 
 

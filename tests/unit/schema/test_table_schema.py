@@ -272,7 +272,11 @@ def test_type_change(old: str, new: str) -> None:
     before, after = table(c=NODES[old]), table(c=NODES[new])
     wider = merge(before, after)
     assert wider.reading is None
-    assert merge(wider, before).to_json() == merge(wider, after).to_json() == wider.to_json()
+    assert merge(wider, after).to_json() == wider.to_json()
+    if old == "float64" and new.startswith("decimal"):  # exact from now on; a number of any digits is text then
+        assert merge(wider, before).arrow.field("c").type == pa.string()
+    else:
+        assert merge(wider, before).to_json() == wider.to_json()
     if wider.to_json() == before.to_json() or (old, new) == BESIDE:
         assert merge(before, after, VARIANT).to_json() == merge(before, after, FAIL).to_json() == wider.to_json()
         return
