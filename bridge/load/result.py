@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from bridge.errors import BridgeError
 from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
 from bridge.lake.runs import Difference
+from bridge.tap.new_columns import ColumnNews
 
 
 @dataclass(slots=True)
@@ -124,6 +126,12 @@ class Result:
         self.differences.append(difference)
         self.warnings.append(f"{difference.stream}: {difference.text}")
         self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
+
+    def report(self, notes: Iterable[str], news: Iterable[ColumnNews]) -> None:
+        """Say what a source was found to be like before the run."""
+        self.warnings += notes
+        for one in news:
+            self.differ(Difference(one.stream, one.kind, one.text))
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

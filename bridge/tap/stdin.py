@@ -12,6 +12,7 @@ from typing import IO, Any
 from bridge.errors import DataError, TapError
 from bridge.singer.messages import LONGEST_LINE, Activate, Message, Records, Schema, parse
 from bridge.singer.state import parse_state
+from bridge.tap.new_columns import ColumnNews
 from bridge.tap.pipe import READ_BYTES, read_pipe
 
 
@@ -115,6 +116,7 @@ class Piped:
     def __init__(self, name: str, feed: Stdin, emit: Callable[[Any], None], start: Start | None = None) -> None:
         self.argv = [name]
         self.notes: list[str] = []
+        self.news: list[ColumnNews] = []
         self._feed, self._emit, self._start = feed, emit, start
         self._failure: OSError | None = None
 

@@ -132,13 +132,7 @@ class TablePlanner:
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         self._refuse_view(message.stream, table, columns)
-        if (
-            columns
-            and target.keys
-            and table
-            and table.rows
-            and self._pipeline.stream(message.stream).key_properties is None
-        ):
+        if columns and table and table.rows and not self._pipeline.stream(message.stream).key_properties:
             refuse_new_columns(columns.arrow, message.stream, target.keys)
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
