@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from bridge.errors import SettingsError
 from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, entries_by_name, key_properties, replication_key, replication_method
+from bridge.singer.catalog import (
+    Catalog,
+    StreamEntry,
+    entries_by_name,
+    key_properties,
+    replication_key,
+    replication_method,
+)
 from bridge.singer.catalog_merge import StreamChanges, compare
 from bridge.singer.selection import Choice, choices
 
@@ -39,31 +46,36 @@ def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, s
     `SettingsError` for a column whose changes a LOG_BASED run would consume although a pattern selects it.
     """
     update = Update()
-    earlier, present, kept = map(entries_by_name, (before, now, stored))
+    earlier, present, own = map(entries_by_name, (before, now, stored))
     for name, changes in compare(before, now).changed.items():
-        if name not in streams or name not in kept:
+        if name not in streams or name not in own:
             continue
+        stream = _Stream(pipeline, name, own[name], present[name])
         old, new = (set((one[name].get("schema") or {}).get("properties") or {}) for one in (earlier, present))
-        stream = _Stream(pipeline, name, kept[name], present[name], changes)
-        added = {column for column in changes.new if column in new - old and stream.takes(column, update)}
-        # A new field of an object that is selected comes with the object, whether we say so or not.
-        added |= {column.split(".")[0] for column in changes.new if column.split(".")[0] in old & new}
-        dropped = {column for column in changes.removed if column in old - new and not stream.needs(column)}
-        stream.report(added - old, dropped, update)
+        # What is inside a column that is new or dropped itself comes and goes with it.
+        outer = {column: column if column in old ^ new else column.split(".")[0] for column in _all(changes)}
+        apart = {column for column, top in outer.items() if column == top or top in old & new}
+        added = [column for column in changes.new if column in apart and stream.takes(column, update)]
+        dropped = [column for column in changes.removed if column in apart and column not in stream.fixed]
+        stream.report(added, dropped, update)
         if added or dropped:
-            update.columns[name] = added | dropped
+            update.columns[name] = {outer[column] for column in (*added, *dropped)}
     return update
 
 
+def _all(changes: StreamChanges) -> list[str]:
+    return [*changes.new, *changes.removed]
+
+
 class _Stream:
-    def __init__(self, pipeline: Pipeline, name: str, kept: Catalog, now: Catalog, changes: StreamChanges) -> None:
-        settings, catalog = pipeline.stream(name), {"streams": [kept]}
-        self.pipeline, self.name, self.changes = pipeline, name, changes
+    def __init__(self, pipeline: Pipeline, name: str, stored: StreamEntry, now: StreamEntry) -> None:
+        settings, catalog = pipeline.stream(name), {"streams": [stored]}
+        self.pipeline, self.name = pipeline, name
         self.method = settings.replication_method or replication_method(catalog, name)
         self.mode = settings.new_columns or pipeline.new_columns
-        self.fixed = {*key_properties(kept), settings.replication_key or replication_key(catalog, name)}
-        patterns = pipeline.source.select
-        self.patterns = patterns
+        self.fixed = {*key_properties(stored), settings.replication_key or replication_key(catalog, name)}
+        """Columns without which the tap cannot extract the stream; it says so itself."""
+        self.patterns = patterns = pipeline.source.select
         self.all = not any(choice.status == "excluded" for choice in choices(catalog, patterns, [name]))
         self.choices: dict[str, Choice] = {
             choice.column: choice for choice in choices({"streams": [now]}, patterns, [name]) if choice.path
@@ -85,22 +97,18 @@ class _Stream:
             what = "a new column is selected and not in the catalog, and the changes of this run would be lost for it"
             raise SettingsError(what, hint=hint, stream=self.name, column=column)
         later = "" if choice.loaded else f" and `singer-bridge select {self.pipeline.name} '{self.name}.{column}'`"
-        later = later if choice.status != "unsupported" else ": the tap cannot extract it"
+        later = later if choice.status != "unsupported" else " notes it; the tap cannot extract it"
         text = f"the source has a new column {column}, which is not loaded: `{discover}`{later}"
         update.news.append(ColumnNews(self.name, NEW, f"{text}; or new_columns: ignore"))
         return False
-
-    def needs(self, column: str) -> bool:
-        """Whether the tap cannot extract the stream without this column; it says so itself."""
-        return column in self.fixed
 
     def report(self, added: Collection[str], dropped: Collection[str], update: Update) -> None:
         """Say what changes with this run."""
         again = full_run(self.pipeline.name, [self.name])
         older = "" if self.method == "FULL_TABLE" else f"; older rows have no value in it, unless `{again}`"
-        for column in sorted(added):
+        for column in added:
             text = f"the source has a new column {column}, which is loaded from this run on{older}"
             update.news.append(ColumnNews(self.name, NEW, text))
-        for column in sorted(dropped):
+        for column in dropped:
             text = f"the source has no column {column} any more: older rows keep its values, newer ones have none"
             update.news.append(ColumnNews(self.name, DROPPED, f"{text}; `{again}` makes the table as its source is"))

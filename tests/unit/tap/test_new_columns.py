@@ -87,8 +87,28 @@ def test_a_log_based_run_does_not_pass_a_selected_column(tap: Scripted, source: 
     assert columns_of(source(select=["users", "!users.note"])) == ["id", "note", "more"]
 
 
+def test_a_column_inside_another_one(tap: Scripted, source: Any) -> None:
+    """It is taken over, and said once by its path; a new object is said as one column."""
+    place = {"type": "object", "properties": {"city": {"type": "string"}}}
+    wider = {"type": "object", "properties": {"zip": {"type": "string"}}}
+    says(tap, "id", place=place)
+    source().discover()
+    says(tap, "id", place=wider, other=place)
+    made = source()
+    given, _ = made.catalog([], refresh=False)
+    assert given["streams"][0]["schema"]["properties"]["place"] == wider
+    texts = sorted(news.text.split(",")[0].split(" any more")[0] for news in made.news)
+    assert [text.removeprefix("the source has ") for text in texts] == [
+        "a new column other",
+        "a new column place.zip",
+        "no column place.city",
+    ]
+    again = source()
+    assert (columns_of(again), again.news) == (["id", "place", "other"], [])
+
+
 def test_a_dropped_column_is_said_once(tap: Scripted, source: Any) -> None:
-    """It leaves the catalog; a key stays, as the tap cannot go on without it."""
+    """It leaves the kept catalog, and a tap is not asked for it any more."""
     says(tap, "id note")
     source().discover()
     says(tap, "id remark")
