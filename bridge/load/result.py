@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
 from bridge.lake.runs import Difference
 from bridge.load.checks.changed_values import ChangedValues
+from bridge.tap.new_columns import ColumnNews
 
 
 @dataclass(slots=True)
@@ -133,6 +135,12 @@ class Result:
         for stream, counts in self.streams.items():
             for difference in counts.changed.differences(self.pipeline, stream):
                 self.differ(difference)
+
+    def report(self, notes: Iterable[str], news: Iterable[ColumnNews]) -> None:
+        """Say what a source was found to be like before the run."""
+        self.warnings += notes
+        for one in news:
+            self.differ(Difference(one.stream, one.kind, one.text))
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

@@ -145,7 +145,7 @@ class Run:
         source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
         self.context.stage = "reading the catalog"
         catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-        self.result.warnings += source.notes
+        self.result.report(source.notes, source.news)
         self.declared = None if isinstance(source, Piped) else source.declared
         self.pipeline = named(self.pipeline, catalog)
         self._stop.tick()

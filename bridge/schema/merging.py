@@ -81,6 +81,7 @@ class _Merging:
         self, current: Sequence[pa.Field], incoming: Sequence[pa.Field], at: str
     ) -> tuple[list[pa.Field], list[pa.Field]]:
         """Match fields by the property's name, so that a column keeps its name whatever twins come later."""
+        current = _in_case_of(current, incoming)
         waiting = {source(field): field for field in incoming if _kind(field) != _EXTRA}
         variants = {source(field): field for field in current if is_variant(field)}
         lake: list[pa.Field] = []
@@ -172,6 +173,35 @@ class _Merging:
         added = pa.field(column, field.type, nullable=True, metadata=metadata or None)
         lake.append(added)
         reading.append(added)
+
+
+def _in_case_of(current: Sequence[pa.Field], incoming: Sequence[pa.Field]) -> list[pa.Field]:
+    """The fields, each with the property of the SCHEMA that differs from its own in upper and lower case alone.
+
+    A source that has `id` beside `ID` minds the case: where either side has both, a name is as it is written.
+    """
+    own, new = (_by_folded_name(fields) for fields in (current, incoming))
+    renamed = {
+        min(before): min(after)
+        for name, before in own.items()
+        if before != (after := new.get(name, before)) and len(before) == len(after) == 1
+    }
+    return [_reading(field, renamed[source(field)]) if source(field) in renamed else field for field in current]
+
+
+def _by_folded_name(fields: Sequence[pa.Field]) -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {}
+    for name in map(source, fields):
+        names.setdefault(name.casefold(), set()).add(name)
+    return names
+
+
+def _reading(field: pa.Field, name: str) -> pa.Field:
+    """The field, filled from the property of that name."""
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"singer"}
+    if name != field.name:
+        metadata[b"singer"] = name.encode()
+    return field.with_metadata(metadata or None)
 
 
 def _new_name(field: pa.Field) -> str:

@@ -271,6 +271,8 @@ class StreamKeys(Section):
     """Instead of `destination.add_record_metadata`."""
     schema_policy: Literal["evolve", "freeze", "discard"] | None = None
     """What happens to a new column: it is added (`evolve`, the default), it is an error, or it is left out."""
+    new_columns: Literal["add", "warn", "ignore"] | None = None
+    """Instead of the pipeline's `new_columns`."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
     """What happens if a column needs a wider type: its older files are rewritten (`rewrite`, the default), a second
     column is added, or it is an error."""

@@ -239,6 +239,10 @@ class Keys(Section):
     on_no_state: Literal["warn", "fail"] = "warn"
     """What happens if the tap sends rows and no STATE: the next run extracts them again. `fail`: the run fails, and
     nothing of it is committed. Streams whose tables each run replaces do not count."""
+    new_columns: Literal["add", "warn", "ignore"] | None = None
+    """What happens if the source has a column that the kept catalog lacks. `add`: it is loaded from this run on,
+    and the run says so. `warn`: the run says so, and the table differs. `ignore`: nothing. Default: `add` where all
+    columns of the stream are selected, or a pattern names the column; else `warn`."""
     rejects: Rejects = Rejects()
     guard: Guard | None = Guard()
     spool: Spool = Spool()

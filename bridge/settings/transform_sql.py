@@ -243,6 +243,20 @@ def tokens_of(text: str) -> list[Token]:
     return list(tokenize(text, read="spark"))
 
 
+def refuse_quoted_columns(text: str, columns: Iterable[str], kind: Kind, **facts: str) -> None:
+    """Raise `SettingsError` for a text in double quotes that is the name of a column.
+
+    Spark takes it for a text, the SQL standard for the column: `GROUP BY "at"` would be one group for ever.
+    """
+    names = {name.casefold(): name for name in columns}
+    for token in tokens_of(text):
+        if text[token.start] == '"' and (name := names.get(token.text.casefold())) is not None:
+            single = token.text.replace("'", "''")
+            hint = f"write {quoted(name)} for the column, or '{single}' for the text"
+            what = f"a {kind.name} has the name of a column in double quotes, which is a text in Spark SQL"
+            raise SettingsError(what, hint=hint, **facts, column=name)
+
+
 def place_of_from(tokens: Sequence[Token]) -> int:
     """The place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
     depth = 0

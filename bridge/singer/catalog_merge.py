@@ -7,7 +7,7 @@ Where the user changed something, the user's value stays; elsewhere the tap's co
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,10 +192,13 @@ def compare(before: Catalog, now: Catalog) -> Changes:
     return changes
 
 
-def with_new_types(before: Catalog, now: Catalog, streams: Collection[str]) -> tuple[Catalog, list[str]]:
-    """`before` with the columns of `streams` whose type has changed, and a line for each of them.
+def with_columns_of(
+    before: Catalog, now: Catalog, streams: Collection[str], others: Mapping[str, Collection[str]]
+) -> tuple[Catalog, list[str]]:
+    """`before` with those columns of `streams` as they are now whose type has changed, and a line for each of them.
 
-    All else stays: new columns and streams need a whole discovery.
+    `others`: for each stream more columns that are taken as they are now, or left out if they are there no more. All
+    else stays: the rest of new columns, and new streams, need a whole discovery.
     """
     latest = {stream_id(stream): stream for stream in now["streams"] if stream_id(stream) in streams}
     changed = {name: changes.types for name, changes in compare(before, now).changed.items() if name in latest}
@@ -204,20 +207,21 @@ def with_new_types(before: Catalog, now: Catalog, streams: Collection[str]) -> t
         for name, types in changed.items()
         for column, (was, is_now) in types.items()
     ]
-    result = [
-        _retyped(stream, latest[stream_id(stream)]) if changed.get(stream_id(stream)) else stream
-        for stream in before["streams"]
-    ]
+    result = []
+    for stream in before["streams"]:
+        name = stream_id(stream)
+        tops = {column.split(".")[0] for column in changed.get(name, ())}.union(others.get(name, ()))
+        result.append(_with_columns(stream, latest[name], tops) if tops else stream)
     return {**before, "streams": result}, lines
 
 
-def _retyped(before: StreamEntry, now: StreamEntry) -> StreamEntry:
-    """The stream with the new schema and metadata of each column whose type has changed."""
-    old, new = columns(before), columns(now)
-    tops = {path[0] for path in new if path in old and _type(old[path]) != _type(new[path])}
+def _with_columns(before: StreamEntry, now: StreamEntry, names: Collection[str]) -> StreamEntry:
+    """The stream with the present schema and metadata of these columns, or without those that are there no more."""
     result = copy.deepcopy(before)
-    properties = now["schema"]["properties"]
-    result["schema"]["properties"] |= {top: properties[top] for top in tops}
+    tops, properties = set(names), now["schema"]["properties"]
+    for top in tops:
+        result["schema"]["properties"].pop(top, None)
+    result["schema"]["properties"] |= {name: schema for name, schema in properties.items() if name in tops}
     if has_metadata(result):
         crumbs = {_crumb(entry): entry for entry in now.get(_METADATA) or () if _is_of(entry, tops)}
         others = [entry for entry in result[_METADATA] if not _is_of(entry, tops)]

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from bridge.errors import DataError, SettingsError
 from bridge.schema.json_schema import EXTRA, source
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement
+from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement, refuse_quoted_columns
 from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows
 from bridge.spark.types import arrow_field, spark_schema
@@ -84,6 +84,7 @@ def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
 def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
     """The columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
     fields = visible(read, metadata=metadata)
+    refuse_quoted_columns(statement.text, [field.name for field in fields], TRANSFORM, stream=stream)
     columns = spark_schema(rows_schema(read, metadata=metadata))
     try:
         frame = _over(spark.createDataFrame([], columns), statement, fields)

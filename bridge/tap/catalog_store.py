@@ -9,7 +9,7 @@ With `source.catalog`, that file is the stored one. Both are replaced whole, so 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,7 +19,7 @@ from bridge.errors import SettingsError, TapError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, parse_catalog, stream_ids
-from bridge.singer.catalog_merge import Changes, compare, merge, with_new_types
+from bridge.singer.catalog_merge import Changes, compare, merge, with_columns_of
 from bridge.storage.local.folders import draft_of
 from bridge.tap.catalog_overrides import named
 from bridge.tap.digits import with_known_digits
@@ -114,19 +114,24 @@ class CatalogStore:
             self._replace(self._memory_file, memory | {"format": 1, "catalog": now, "gone": merged.removed})
         return Discovery(merged.catalog, changes, merged.overruled, edited is None)
 
-    def retyped(self, now: Catalog, streams: Collection[str]) -> list[str]:
-        """Update the types of the streams' columns; return a line for each that changed."""
-        before = self._memory().get("catalog")
+    def updated(self, now: Catalog, streams: Collection[str], columns: Mapping[str, Collection[str]]) -> list[str]:
+        """Update the types of the streams' columns, and these columns; return a line for each type that changed."""
+        before = self.discovered
         if before is None:
             return []
-        catalog, lines = with_new_types(before, with_known_digits(before, now), streams)
-        if lines:
+        catalog, lines = with_columns_of(before, with_known_digits(before, now), streams, columns)
+        if lines or columns:
             lines += map(_stands, self.merged(catalog).overruled)
         return lines
 
+    @property
+    def discovered(self) -> Catalog | None:
+        """The catalog as the tap last discovered it, with the columns that runs have taken over since."""
+        return self._memory().get("catalog")
+
     def missing(self, now: Catalog, streams: Collection[str]) -> list[str]:
         """The streams that the tap's last discovery had, and this one has not. The user's own entries do not count."""
-        before = self._memory().get("catalog")
+        before = self.discovered
         return sorted({*streams}.intersection(stream_ids(before)).difference(stream_ids(now))) if before else []
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from bridge.singer.catalog import (
     deselected,
     has_metadata,
     parse_catalog,
+    replication_method,
     selected_streams,
     stream_id,
     stream_names,
@@ -29,6 +30,7 @@ from bridge.tap.catalog_overrides import overridden, wants_catalog
 from bridge.tap.catalog_store import CatalogStore, Declared, Discovery
 from bridge.tap.digits import with_digits
 from bridge.tap.installed import tap_version
+from bridge.tap.new_columns import ColumnNews, Update, decide
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.slot_source import tap_settings
 from bridge.tap.venv import Venv
@@ -77,8 +79,8 @@ def silent(pipeline: str, declared: Catalog | None) -> str:
 class Source:
     """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery.
 
-    `notes` are for the operator, about the catalog; `discovery` is the result of the last one. `declared`: what a tap
-    that gets no catalog says of its streams, None if it is not asked.
+    `notes` are for the operator, about the catalog, `news` about new and dropped columns; `discovery` is the result of
+    the last one. `declared`: what a tap that gets no catalog says of its streams, None if it is not asked.
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
@@ -92,6 +94,7 @@ class Source:
         self._flag = self.argv.pop() if self.argv[-1] in _CATALOG_FLAGS and len(self.argv) > 1 else None
         self.catalogs = CatalogStore(home, pipeline)
         self.notes: list[str] = []
+        self.news: list[ColumnNews] = []
         self.discovery: Discovery | None = None
         self.declared: Catalog | None = None
 
@@ -99,8 +102,8 @@ class Source:
         """The catalog to pass, if any, and the names of the streams that it deselects.
 
         Discovers if a selection or an override needs it, or to `refresh`, and stores the catalog for the next run. With
-        `compare`, a tap that discovers quickly is asked whether types of columns have changed; and a tap that gets no
-        catalog, how its streams are replicated.
+        `compare`, a tap that discovers quickly, or reads a log, is asked whether columns have changed; and a tap that
+        gets no catalog, how its streams are replicated.
         """
         needed = bool(self.pipeline.source.select or only or wants_catalog(self.pipeline))
         needed = needed or self.pipeline.source.parallelism != 1
@@ -136,7 +139,11 @@ class Source:
     def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
         """The stored catalog with the present types of columns, if the tap tells them quickly."""
         took = self.catalogs.seconds
-        if self.pipeline.source.discover == "never" or took is None or took > _QUICK.total_seconds():
+        if self.pipeline.source.discover == "never" or took is None:
+            return catalog
+        loaded = loaded_streams(catalog, self.pipeline.source.select, only)
+        # What a log-based run has read is never sent again: a slow tap is asked for new columns, too.
+        if took > _QUICK.total_seconds() and not self._reads_log(catalog, loaded):
             return catalog
         began = time.monotonic()
         try:
@@ -147,12 +154,20 @@ class Source:
             self.catalogs.remember_seconds(took)
         if not now:
             return catalog
-        loaded = loaded_streams(catalog, self.pipeline.source.select, only)
         if missing := self.catalogs.missing(now, loaded):
             self.notes.append(_NOT_DISCOVERED.format(streams=", ".join(missing), pipeline=self.pipeline.name))
-        lines = self.catalogs.retyped(now, loaded)
+        before = self.catalogs.discovered
+        update = decide(self.pipeline, before, catalog, now, loaded) if before else Update()
+        self.news += update.news
+        lines = self.catalogs.updated(now, loaded, update.columns)
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
-        return (self.catalogs.read() or catalog) if lines else catalog
+        return (self.catalogs.read() or catalog) if lines or update.columns else catalog
+
+    def _reads_log(self, catalog: Catalog, streams: Collection[str]) -> bool:
+        methods = (
+            self.pipeline.stream(name).replication_method or replication_method(catalog, name) for name in streams
+        )
+        return "LOG_BASED" in methods
 
     def _ask_declared(self) -> Catalog | None:
         """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.

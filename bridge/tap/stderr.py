@@ -29,11 +29,14 @@ _WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b")
 
 
 def reason(text: str) -> str:
-    """Why a tap failed, on one line: that of its exception, otherwise its last one; empty if it wrote nothing."""
+    """Why a tap failed, on one line: that of its exception, else its last one, but no warning if there are
+    others; empty if it wrote nothing."""
     lines = list(_folded(text))
     shown = [line for line in lines if line.strip() and line != _FOLD]
     raised = [line for line in shown if _EXCEPTION.match(line)] if _FOLD in lines else []
-    why = (raised or [line for line in shown if not _is_quiet(line)] or shown or [""])[-1].strip()
+    loud = [line for line in shown if not _is_quiet(line)]
+    errors = [line for line in loud if not _WARNING.match(line)]
+    why = (raised or errors or loud or shown or [""])[-1].strip()
     return why if len(why) <= _LONGEST else why[: _LONGEST - 3] + "..."
 
 

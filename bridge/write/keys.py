@@ -44,6 +44,20 @@ def check_keys(schema: pa.Schema, stream: str, keys: Sequence[str]) -> None:
             raise SettingsError("a list, an object or JSON cannot be a key", hint=hint, stream=stream, key=name)
 
 
+def refuse_new_columns(schema: pa.Schema, stream: str, keys: Sequence[str]) -> None:
+    """Raise `SettingsError` if a table with rows and these columns has none for a property of its key.
+
+    Its rows would have null there: they would never be merged again, and each be there twice.
+    """
+    names = {name.casefold() for field in schema for name in (field.name, source(field))}
+    if new := [key for key in keys if key.casefold() not in names]:
+        hint = (
+            f"set key_properties for it under streams: `[{', '.join(keys)}]`, and older rows, which have no {new[0]}, "
+            "stay beside the newer ones, or the key of before; or load it anew with --full"
+        )
+        raise SettingsError("the key is a new column, and the table has rows", hint=hint, stream=stream, key=new[0])
+
+
 def keys_of(table: pa.Table, fields: Sequence[pa.Field]) -> pa.Table:
     """The keys of rows as columns `0`, `1`, ... of these fields; a column that the table lacks is null."""
     keys = refit(table.select([field.name for field in fields if field.name in table.column_names]), fields)

@@ -282,6 +282,7 @@ def test_what_only_spark_can_tell_is_refused_too(spark: SparkSession) -> None:
         "SELECT CAST(id AS float) AS a FROM stream": "tables have no such type",
         "SELECT map(name, id) AS a FROM stream": "tables have no such type",
         "SELECT NULL AS a FROM stream": "tables have no such type",
+        'SELECT "name" AS a FROM stream': "name of a column in double quotes",
         "SELECT id FROM stream WHERE 1 = 2": "WHERE names no column",
         "SELECT regr_count(id, id) AS a FROM stream": "not in a transform",
         "SELECT posexplode_outer(tags) FROM stream": "not in a transform",

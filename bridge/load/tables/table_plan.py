@@ -36,7 +36,7 @@ from bridge.singer.catalog import (
 from bridge.singer.messages import Schema
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
-from bridge.write.keys import check_keys
+from bridge.write.keys import check_keys, refuse_new_columns
 from bridge.write.layout import TableLayout
 from bridge.write.partition import check_layout
 
@@ -115,6 +115,8 @@ class TablePlanner:
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         self._refuse_view(message.stream, table, columns)
+        if columns and table and table.rows and not self._pipeline.stream(message.stream).key_properties:
+            refuse_new_columns(columns.arrow, message.stream, target.keys)
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
         elif table and table.files and (mode != "replace" or extends):
@@ -141,8 +143,7 @@ class TablePlanner:
         """How the table's columns may change. We must not rewrite files of another pipeline."""
         settings = self._pipeline.stream(message.stream)
         change, policy = settings.on_type_change or "rewrite", settings.schema_policy or "evolve"
-        if self._pipeline.destination.shared:
-            # Rows of a shared table are not merged, so its keys may have variants, too.
+        if self._pipeline.destination.shared:  # its rows are not merged, so its keys may have variants, too
             return Evolution("fail" if change == "rewrite" else change, policy)
         return Evolution(change, policy, tuple(self._keys(message)))
 

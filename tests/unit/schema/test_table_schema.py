@@ -246,6 +246,38 @@ def test_merge_keeps_names() -> None:
     assert again.arrow.field("ID_2").metadata == {b"singer": b"ID"}
 
 
+def test_merge_ignores_a_change_of_case() -> None:
+    """A property that differs in case alone from one that left is that column, inside objects and lists too."""
+    inner = {"type": "object", "properties": {"Zip": {"type": "string"}}}
+    lower = {"type": "object", "properties": {"zip": {"type": "string"}}}
+    old = table(("Id",), Id={"type": "integer"}, O=inner, l={"type": "array", "items": inner})
+    new = table(("id",), id={"type": "integer"}, o=lower, l={"type": "array", "items": lower})
+    merged = merge(old, new).arrow
+    struct = pa.struct([("Zip", pa.string())])
+    assert merged == pa.schema([pa.field("Id", pa.int64(), False), ("O", struct), ("l", pa.list_(struct))])
+    assert [source(field) for field in merged] == ["id", "o", "l"]
+    assert source(merged.field("O").type.field(0)) == source(merged.field("l").type.value_field.type.field(0)) == "zip"
+    back = merge(TableSchema(merged), old).arrow
+    assert back.names == ["Id", "O", "l"]
+    assert [source(field) for field in back] == ["Id", "O", "l"]
+
+
+def test_merge_with_a_change_of_case_keeps_variants() -> None:
+    """Both columns of a property whose type has changed follow it, and no policy calls it a new column."""
+    old = merge(table(c={"type": "integer"}), table(c={"type": "string"}), VARIANT)
+    merged = merge(old, table(C={"type": "string"}), VARIANT).arrow
+    assert merged.names == ["c", "c__string"]
+    assert {source(field) for field in merged} == {"C"}
+    assert merge(table(c={"type": "integer"}), table(C={"type": "integer"}), FREEZE).arrow.names == ["c"]
+
+
+def test_merge_of_a_source_that_minds_the_case() -> None:
+    """Where the table or the SCHEMA has both names, each stays its own column."""
+    both = table(id={"type": "integer"}, ID={"type": "integer"})
+    assert merge(both, table(Id={"type": "integer"})).arrow.names == ["id", "ID_2", "Id_3"]
+    assert merge(table(Id={"type": "integer"}), both).arrow.names == ["Id", "id_2", "ID_3"]
+
+
 NODES: dict[str, Any] = {
     "int64": {"type": "integer"},
     "float64": {"type": "number"},
@@ -366,7 +398,8 @@ def test_ten_thousand_columns() -> None:
     """A SCHEMA of a wide table is read, and merged, in time that grows with its columns and not with their square."""
     before = time.process_time()
     few = from_singer({"properties": {f"a{number}": {"type": "string"} for number in range(3_000)}}, [])
-    many = from_singer({"properties": {f"A{number}": {"type": "string"} for number in range(10_000)}}, [])
+    names = [*(f"a{number}" for number in range(3_000)), *(f"A{number}" for number in range(10_000))]
+    many = from_singer({"properties": {name: {"type": "string"} for name in names}}, [])
     columns = merge(few, many).arrow.names
     assert len(columns) == len({name.casefold() for name in columns}) == 13_000
     assert columns[3_000] == "A0_2"

@@ -26,6 +26,8 @@ AssertionError: Need either a or b
         (TRACEBACK + "\nDuring handling of it:\n\n" + TRACEBACK.replace("Assertion", "x.Key"), "x.KeyError: Need"),
         ('Traceback (most recent call last):\n  File "x", line 1\nx.NoTextError\n', "x.NoTextError"),
         ("INFO a\nCRITICAL no such host\n\n", "CRITICAL no such host"),
+        ("CRITICAL no such table\nWARNING closing late\n", "CRITICAL no such table"),
+        ("WARNING only this\nINFO bye\n", "WARNING only this"),
         ("╭─ Traceback ─╮\n│ code: here │\n╰─────────────╯\nValueError: wrong\n", "ValueError: wrong"),
         ("", ""),
         (" \n", ""),

@@ -119,6 +119,21 @@ def test_what_only_spark_can_tell_is_refused_in_our_words(
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'SELECT "at" AS at, count(*) AS n FROM s GROUP BY "at"',
+        'SELECT id, count("AT") AS n FROM s GROUP BY id',
+        'SELECT id, count(*) AS n FROM s WHERE "at" IS NOT NULL GROUP BY id',
+    ],
+)
+def test_a_column_in_double_quotes_is_refused(spark: SparkSession, text: str) -> None:
+    """To Spark it is a text, which is the same in each row."""
+    with pytest.raises(SettingsError, match="column=at") as caught:
+        analysed(spark, read_view("v", text), COLUMNS)
+    assert caught.value.hint.startswith("write `at` for the column, or '")
+
+
 def test_a_name_in_group_by_that_the_stream_has_is_ambiguous(spark: SparkSession) -> None:
     """Spark would group by the stream's column, and the view would have several rows of one key."""
     text = "SELECT date(at) AS day, count(*) AS n FROM s GROUP BY "
