@@ -16,6 +16,7 @@ from bridge.errors import CommitExpired
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableState
 from bridge.query.changes.change import Change, Position
+from bridge.query.changes.json_text import not_finite
 from bridge.query.changes.parts import FilePart, Part, in_order
 from bridge.query.files import CommitFiles
 from bridge.query.snapshot import TablesAt
@@ -120,11 +121,12 @@ class ChangeFeed:
         return None if table.upserts is None else list(table.key)
 
     def _has_null(self, table: TableState, keys: Sequence[str]) -> bool:
-        """Whether a view has a group whose key is null."""
+        """Whether a view has a group whose key is null, or becomes null in JSON."""
         fields = [field for field in self._now.columns(table) if field.name in keys]
         files = CommitFiles(self._log, self._now.view.n, table)
         parts = (FilePart(files, name, fields) for name in table.files)
-        return any(column.null_count for part in parts for rows in part.tables() for column in rows.columns)
+        tables = (rows for part in parts for rows in part.tables())
+        return any(not_finite(rows) or any(column.null_count for column in rows.columns) for rows in tables)
 
     def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> Step:
         """All rows of a table after a commit, with these columns.

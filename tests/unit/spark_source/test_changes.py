@@ -18,7 +18,6 @@ from bridge.spark_source.changes import FACTS
 from bridge.write.partition import Partition
 from tests.support.spark_source import Query, Row, frame, source
 from tests.support.tables import INTEGER, STRING, Shop
-from tests.support.tap_bridge import merged
 from tests.support.view_tables import Views, counts
 from tests.unit.maintain.test_compact import pipeline_of
 
@@ -73,7 +72,6 @@ def test_a_merged_table(format_: str, parts: tuple[Partition, ...], tmp_path: Pa
     """Inserts, updates, deletions, moves to another partition, unchanged rows: each commit's table comes out."""
     shop = Shop(tmp_path, format=format_, partition_by=parts)
     upsert(shop, users(*range(1, 30)))
-    merged(shop, "users")
     for records in (
         [*users(3, 50, name="b"), *users(4)],
         deletions(*range(1, 12)),
@@ -202,7 +200,6 @@ def test_what_is_not_kept(tmp_path: Path) -> None:
     """A record that retention deleted, before a task starts; a file that it deleted, in the task."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2))
-    merged(shop, "users")
     upsert(shop, users(1, name="b"))
     made = source(tmp_path, table="users", changes="true", from_=2)
     reader = made.reader(made.schema())
@@ -228,7 +225,6 @@ def test_a_stream_reads_the_table_first(tmp_path: Path) -> None:
     """The whole table, as inserts, and then what commits change; nothing when there is nothing new."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2))
-    merged(shop, "users")
     upsert(shop, users(2, name="b"))
     query = Query(tmp_path, table="users")
     assert sorted(brief(query.drain())) == [(2, "insert", 1), (2, "insert", 2)]
