@@ -158,9 +158,9 @@ def show(selection: Selection, stream: str | None, json_output: bool) -> None:
     )
     console().print()
     if live.key:
-        console().print(f"key: {', '.join(map(plain, live.key))}", highlight=False)
+        echo(f"key: {', '.join(live.key)}")
     elif live.upserts:
-        console().print(_NO_KEY, highlight=False)
+        echo(_NO_KEY)
     rows = [[name, count(file.rows), size(file.size)] for name, file in sorted(live.files.items())]
     print_table(["file", "rows", "size"], rows, right=["rows", "size"], less=["size"])
 
