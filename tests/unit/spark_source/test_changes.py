@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -153,13 +154,14 @@ def test_rows_removed_without_a_key(tmp_path: Path) -> None:
     """If nobody knows the key, the whole table comes again; `keys` says what it is."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2, 3))
+    for path in (tmp_path / "lake/.bridge/shop/commits").iterdir():
+        record = json.loads(path.read_text())
+        for table in record["tables"]:
+            del table["key"]
+        path.write_text(json.dumps(record))
     upsert(shop, [*users(2, name="b"), *deletions(3)])
     rows = feed(tmp_path)
-    assert sorted(one for one in brief(rows) if one[0] == 2) == [
-        (2, "insert", 1),
-        (2, "insert", 2),
-        (2, "truncate", None),
-    ] or brief(rows)[3] == (2, "truncate", None)
+    assert (2, "truncate", None) in brief(rows)
     assert applied(rows, 2) == frame(tmp_path, table="users")
     assert brief(feed(tmp_path, keys="id", from_=2)) == [(2, "update", 2), (2, "delete", 3)]
     with pytest.raises(SettingsError, match=r"(?s)a key column is not read.*columns"):

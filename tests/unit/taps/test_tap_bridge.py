@@ -22,6 +22,7 @@ from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, ODD, STRING, WIDE, Shop, filled
 from tests.support.tap_bridge import (
     AT,
+    USERS,
     activated,
     difference,
     discovered,
@@ -183,7 +184,9 @@ def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_p
     state = load(tmp_path, read(source, state), **marks)
     assert marked(tmp_path, "copy") == ({1, 2, 3, 5, 6, 7}, set() if hard_delete else {4})
     assert marked(source, "shop") == ({1, 2, 3, 5, 6, 7}, {4})
-    upsert(shop, rows(1, 2, 3), mode="replace", hard_delete=False)
+    anew: dict[str, Any] = {"keys": ("id",), "hard_delete": False}
+    shop.layout = {"keys": ("id",)}
+    shop.load("users", USERS, rows(1, 2, 3), mode="replace", **anew)
     load(tmp_path, read(source, state), **marks)
     assert marked(source, "shop") == ({1, 2, 3}, set())
     assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
