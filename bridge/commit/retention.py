@@ -24,6 +24,7 @@ from bridge.lake.paths import left_behind, pipeline_key
 from bridge.lake.records import CommitRecord
 from bridge.settings.options import Pipeline, Retention
 from bridge.storage import Storage
+from bridge.storage.parallel import parallel_map
 
 _AT_LEAST = 40
 """A run may delete this many of each kind, or what so many commits removed, even if it committed nothing."""
@@ -64,6 +65,7 @@ class Sweep:
         self._limit = _AT_LEAST + 2 * made
         self._needed = self._head = 0
         self._live: set[str] | None = None
+        self._removed: dict[str, int] | None = None
 
     def all(self, head: int) -> None:
         """Delete what is too old in the pipeline's part of the bucket, up to the limit of one run for each kind."""
@@ -137,8 +139,9 @@ class Sweep:
         for change in record.tables:
             if change.has_own_log and change.removes:
                 require_own(self.storage, self.pipeline, [change.folder])
-                keys = (f"{change.folder}/{name}" for name in change.removes)
-                for key in [key for key in keys if key not in self._in_use(last)]:
+                keys = [f"{change.folder}/{name}" for name in change.removes]
+                keys = [key for key in keys if key not in self._in_use(last)]
+                for key in [key for key in keys if not self._later_removed(key, record.n)]:
                     self._delete("trash", key)
                 self.storage.delete(left_behind(self.pipeline, record.n, change.folder))
 
@@ -149,6 +152,16 @@ class Sweep:
             tables = [table for view in views for table in view.tables.values()]
             self._live = {f"{table.folder}/{name}" for table in tables for name in table.files}
         return self._live
+
+    def _later_removed(self, key: str, n: int) -> bool:
+        """Whether a commit after `n` removed a file again, which a rollback had brought back: its time counts."""
+        if self._removed is None:
+            names = filter(_COMMIT.fullmatch, self.storage.list(pipeline_key(self.pipeline, "trash")))
+            self._removed = {}
+            for record in filter(None, parallel_map(self.storage, self.log.record, sorted(map(int, names)))):
+                for change in (change for change in record.tables if change.has_own_log):
+                    self._removed |= {f"{change.folder}/{name}": record.n for name in change.removes}
+        return self._removed.get(key, 0) > n
 
     def _of_runs(self, kind: str, keep_for: timedelta, folder: str) -> None:
         """Delete the files named after runs that began too long ago, never those of this run or of a spared one."""

@@ -184,10 +184,14 @@ def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> Tabl
         else:
             back.append(Back(name, place, file.size, file.rows))
     removed = tuple(name for name in here.files if name not in retained)
-    unchanged = (here.schema, here.version, here.view) == (earlier.schema, earlier.version, earlier.view)
+    unchanged = _facts(here) == _facts(earlier)
     if not back and not removed and unchanged:
         return None
     return TableRollback(stream, here, earlier, tuple(back), removed)
+
+
+def _facts(table: TableState) -> tuple[Any, ...]:
+    return table.schema, table.version, table.view, table.upserts, table.key
 
 
 def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
@@ -235,7 +239,7 @@ def _table_change(committer: Committer, change: TableRollback) -> TableChange:
         if now.has_own_log:  # nothing was moved: versions of the table that readers may still ask for name these files
             name = file.source.removeprefix(f"{now.folder}/")
         adds.append(FileAdd.of(name, file.source, then.files[file.name]))
-    return structs.replace(now, schema=then.schema, version=then.version, view=then.view).change(
+    return structs.replace(then, folder=now.folder, format=now.format).change(
         change.stream,
         adds,
         change.removed,

@@ -341,7 +341,7 @@ def _undone(
         FileAdd.of(names.get(key := f"{folder}/{name}", name), trash.get(key, key), old.files[name])
         for name in table.removes
     ]
-    return TableState(folder, old.schema, version=old.version, format=table.format, view=old.view).change(
+    return structs.replace(old, folder=folder, format=table.format).change(
         table.stream,
         back,
         [add.name for add in table.adds if f"{folder}/{add.name}" not in same],

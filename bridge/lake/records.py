@@ -227,6 +227,10 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The table format. Absent: plain Parquet."""
     view: str = ""
     """The SELECT whose result the table holds after this commit. Absent: the table holds a stream's rows."""
+    upserts: bool | None = None
+    """Whether rows that come are merged into the table by key. Absent: an older version loaded it and did not say."""
+    key: tuple[str, ...] = ()
+    """The columns by which each row is there once after this commit. Absent: none, or it is not certain."""
 
     @property
     def has_own_log(self) -> bool:
@@ -258,6 +262,10 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     """As the settings had it at the first commit. Absent: no folders."""
     view: str = ""
     """As in `TableChange`."""
+    upserts: bool | None = None
+    """As in `TableChange`."""
+    key: tuple[str, ...] = ()
+    """As in `TableChange`."""
 
     @property
     def rows(self) -> int:
@@ -284,7 +292,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
         merged: dict[str, int] | None = None,
         partition_by: tuple[Any, ...] | None = None,
     ) -> TableChange:
-        """Build what a commit does to a table that has this one's folder, columns, version and format after it."""
+        """Build what a commit does to a table that has this one's folder, columns, version, format and key after it."""
         return TableChange(
             stream=stream,
             folder=self.folder,
@@ -299,6 +307,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             partition_by=partition_by,
             format=self.format,
             view=self.view,
+            upserts=self.upserts,
+            key=self.key,
         )
 
     def after(self, change: TableChange) -> TableState:
@@ -308,7 +318,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             files.pop(name, None)
         files |= {add.name: add.live for add in change.adds}
         by = self.partition_by if change.partition_by is None else change.partition_by
-        return TableState(change.folder, change.schema, files, change.version, change.format, by, change.view)
+        facts = change.version, change.format, by, change.view, change.upserts, change.key
+        return TableState(change.folder, change.schema, files, *facts)
 
 
 class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):

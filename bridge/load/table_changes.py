@@ -20,6 +20,7 @@ from bridge.lake.records import FileAdd, PendingFile, RejectFile, StagedTable, T
 from bridge.lake.schemas import keep_schema
 from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Outcome
+from bridge.load.tables.table_key import key_after
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.write.context import MapOnExecutors, WriteContext
@@ -91,11 +92,14 @@ class TableChangeBuilder:
         if not merged.adds and not table.files.keys() - set(merged.removes):
             merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
-        change = structs.replace(table, schema=schema.hash, version=version).change(
+        keys, anew = self._context.layouts[stream].keys, mode == "replace"
+        key = key_after(self._committer.storage, table, schema.arrow, keys, anew=anew)
+        after = structs.replace(table, schema=schema.hash, version=version, upserts=bool(keys), key=key)
+        change = after.change(
             stream,
             [*merged.adds, *rewritten],
             [*merged.removes, *(one.old for one in replaced)],
-            mode="replace" if mode == "replace" else "append",
+            mode="replace" if anew else "append",
             shared=stream in self._shared,
             merged=merged.facts(),
             partition_by=self._layout(stream),

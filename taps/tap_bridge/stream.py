@@ -83,7 +83,7 @@ class TableStream(Stream):
             yield singerlib.SchemaMessage(self.name, schema, self.primary_keys)
 
     def _settle_key(self) -> None:
-        """Where no run record tells any more how the table is loaded, the key stays what it was."""
+        """Where an older version loaded the table and did not note its key, the key stays what it was."""
         bookmark = Bookmark.read(self.stream_state)
         if self._is_key_open and bookmark:
             self.primary_keys = list(bookmark.keys)

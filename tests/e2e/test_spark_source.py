@@ -23,7 +23,6 @@ from bridge.spark_source import SingerSource, register
 from tests.support.cluster import EXECUTORS_NEED, make_venv, running_cluster
 from tests.support.spark_source import Row
 from tests.support.tables import INTEGER, STRING, Shop, filled
-from tests.support.tap_bridge import merged
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,7 +46,6 @@ def upsert(shop: Shop, *rows: tuple[int, str]) -> None:
     records = [{"id": n, "name": name} for n, name in rows]
     shop.load("users", USERS, records, mode="upsert", keys=("id",), hard_delete=True)
     shop.layout = {}
-    merged(shop, "users")
 
 
 def read(spark: SparkSession, shop: Shop, **options: str) -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 from bridge.commit.rollback import roll_back
 from tests.support.tables import INTEGER, STRING, WIDE, Shop
-from tests.support.tap_bridge import COPY, difference, merged
+from tests.support.tap_bridge import COPY, difference
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -52,7 +52,6 @@ class Changing:
             shop._head = roll_back(shop.storage, "shop", shop._head - 1)[1]
         wide = [{"n": base + n, "payload": {"a": [n, None]}, "price": n / 100} for n in range(200)]
         shop.load("wide", WIDE, wide, mode="replace" if self.round % 4 == 2 else "append")
-        merged(shop, "users")
 
 
 def _pipe(folder: Path, cut: int | None, victim: str) -> None:

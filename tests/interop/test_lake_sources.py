@@ -16,7 +16,7 @@ from tests.interop.azurite import Azurite
 from tests.interop.fakegcs import FakeGcs
 from tests.support.spark_source import frame
 from tests.support.tables import STRING, Shop
-from tests.support.tap_bridge import last_state, load, merged, read, records
+from tests.support.tap_bridge import last_state, load, read, records
 
 AT = "2025-01-01T00:00:00Z"
 USERS = {"id": {"type": "integer"}, "name": STRING, "_sdc_deleted_at": {**STRING, "format": "date-time"}}
@@ -46,7 +46,6 @@ def follows(uri: str, tmp_path: Path) -> None:
     """
     shop = Shop(tmp_path, open_storage(uri), keys=("id",))
     upsert(shop, [{"id": n, "name": "a"} for n in range(1, 30)])
-    merged(shop, "users")
     text = read(tmp_path, bucket=uri)
     assert len(records(text)) == 29
     state = same(tmp_path, uri, text)

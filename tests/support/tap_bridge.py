@@ -12,7 +12,6 @@ import duckdb
 from tap_bridge import TapBridge
 
 from bridge import Lake
-from bridge.lake.runs import RunFile, new_run_id
 from tests.support.tables import STRING, Shop
 from tests.support.targets import target
 
@@ -77,12 +76,6 @@ def upsert(shop: Shop, records: list[dict[str, Any]], **facts: Any) -> None:
     before, shop.layout = shop.layout, shop.layout | {"keys": ("id",)}
     shop.load("users", USERS, records, mode="upsert", **{"keys": ("id",), "hard_delete": True} | facts)
     shop.layout = before
-
-
-def merged(shop: Shop, *streams: str) -> None:
-    """Leave the record of a run that merged these streams by their key."""
-    run = RunFile(shop.storage, "shop", new_run_id(), tap="tap-x")
-    run.finish(status="success", streams={stream: {"load_method": "upsert"} for stream in streams})
 
 
 def load(folder: Path, text: bytes, **config: Any) -> Any:

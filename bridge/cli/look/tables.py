@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bridge.maintain.readers.history import Version
     from bridge.settings.options import Pipeline
 
+_NO_KEY = "key: not certain, as rows may be there twice that came before rows were merged; run --full makes it so"
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 
@@ -141,7 +142,13 @@ def show(selection: Selection, stream: str | None, json_output: bool) -> None:
         for entry in table.columns
     ]
     if json_output:
-        facts = {"stream": table.stream, "folder": live.folder, "format": live.format, "columns": columns}
+        facts: dict[str, Any] = {
+            "stream": table.stream,
+            "folder": live.folder,
+            "format": live.format,
+            "columns": columns,
+        }
+        facts |= {"key": live.key, "upserts": live.upserts}
         as_json(facts | {"files": to_builtins(live.files)})
         return
     print_table(
@@ -150,6 +157,10 @@ def show(selection: Selection, stream: str | None, json_output: bool) -> None:
         folds=["type"],
     )
     console().print()
+    if live.key:
+        echo(f"key: {', '.join(live.key)}")
+    elif live.upserts:
+        echo(_NO_KEY)
     rows = [[name, count(file.rows), size(file.size)] for name, file in sorted(live.files.items())]
     print_table(["file", "rows", "size"], rows, right=["rows", "size"], less=["size"])
 

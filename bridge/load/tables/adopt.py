@@ -63,7 +63,14 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
 def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str]) -> TableChange:
     """What the commit says of one table. Its columns are those it has, and then those of the files."""
-    if is_merged(storage, pipeline, stream):
+    merged = is_merged(pipeline, stream, table)
+    if merged is None:
+        hint = (
+            "an older version loaded the table and did not note whether it merges rows: run the pipeline once, "
+            f"or set load_method for {stream} under streams"
+        )
+        raise LakeError("a file cannot be adopted: its table may be an upsert table", hint=hint, stream=stream)
+    if merged:
         hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
         raise LakeError("a file cannot be adopted into an upsert table", hint=hint, file=f"{table.folder}/{names[0]}")
     if folders := [name for name in names if "/" in name or table.partition_by]:
@@ -84,7 +91,7 @@ def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState
                 raise LakeError("a file does not go with its table", hint=_READABLE, **facts)
         adds.append(add)
     assert columns
-    table = structs.replace(table, schema=keep_schema(storage, pipeline.name, columns))
+    table = structs.replace(table, schema=keep_schema(storage, pipeline.name, columns), upserts=False, key=())
     return table.change(stream, adds, shared=pipeline.destination.shared)
 
 

@@ -6,10 +6,12 @@ deletes on a guess, so a stream whose rows may be a part of the source keeps the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from bridge.errors import CorruptLake
 from bridge.lake.log import Snapshot
+from bridge.lake.records import TableState
 from bridge.lake.runs import read_opened
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, record_name, replication_method, root_facts, stream_id
@@ -27,8 +29,7 @@ def whole_tables(declared: Catalog | None, pipeline: Pipeline, storage: Storage,
     merged by key: nothing grows there, and it keeps rows that are gone in the source until somebody says otherwise.
     """
     whole = list(_whole(declared, pipeline, view)) if declared else []
-    existing = {name for names in whole for name in names if view.table([name])}
-    merged = _merged(storage, pipeline, existing)
+    merged = _merged(storage, pipeline, {name: table for name in chain(*whole) if (table := view.table([name]))})
     return frozenset(name for names in whole if not merged.intersection(names) for name in names)
 
 
@@ -45,15 +46,16 @@ def _whole(declared: Catalog, pipeline: Pipeline, view: Snapshot) -> Iterator[tu
             yield names
 
 
-def _merged(storage: Storage, pipeline: Pipeline, streams: Collection[str]) -> set[str]:
-    """Those of the streams that were merged by key when a run last loaded them."""
-    methods = dict[str, str]()
+def _merged(storage: Storage, pipeline: Pipeline, tables: Mapping[str, TableState]) -> set[str]:
+    """The streams that were merged by key when a run last loaded them; where the log does not say it, by its record."""
+    methods, streams = dict[str, str](), {name for name, table in tables.items() if table.upserts is None}
     if streams:
         try:
             for run in read_opened(storage, pipeline.name, _RUNS_BACK):
                 methods |= {name: run.streams[name].load_method for name in run.streams if name not in methods}
-                if methods.keys() >= set(streams):
+                if methods.keys() >= streams:
                     break
         except CorruptLake:  # an unreadable record of another run must not stop this one
             pass
-    return {stream for stream in streams if methods.get(stream) == "upsert"}
+    by_record = {stream for stream in streams if methods.get(stream) == "upsert"}
+    return by_record | {name for name, table in tables.items() if table.upserts}

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bridge.errors import CorruptLake, SettingsError
-from bridge.lake.runs import read_opened
+from bridge.errors import SettingsError
+from bridge.lake.records import TableState
 from bridge.load.barriers import Mode
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
-from bridge.storage import Storage
 
 _MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
-_RUNS_BACK = 20
-"""How many runs back we look for the last one that loaded a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +98,16 @@ def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Meth
     return decide(pipeline, catalog, stream, [key] if key else None, keys)
 
 
-def is_merged(storage: Storage, pipeline: Pipeline, stream: str) -> bool:
-    """Whether a table has each key once: by the settings, otherwise by the last run that loaded it."""
+def is_merged(pipeline: Pipeline, stream: str, table: TableState | None) -> bool | None:
+    """Whether rows are merged into a table by key, by the settings or by the log.
+
+    None: the settings leave it open, and an older version loaded the table, which did not note it.
+    """
     setting = pipeline.load_method(stream)
-    if setting != "auto":
-        return setting == "upsert"
-    try:
-        for run in read_opened(storage, pipeline.name, _RUNS_BACK):
-            if result := run.streams.get(stream):
-                return result.load_method == "upsert"
-    except CorruptLake:
-        return False
-    return False
+    if setting == "upsert" or (table and table.upserts):
+        return True
+    is_open = setting == "auto" and table is not None and table.schema is not None
+    return None if is_open and table and table.upserts is None else False
 
 
 def _listed(names: Sequence[str]) -> str:

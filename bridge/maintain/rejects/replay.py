@@ -135,7 +135,7 @@ def _judged(
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in requested:
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(storage, file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
@@ -154,7 +154,7 @@ def _judged(
     return outcomes, works
 
 
-def _obstacle(storage: Storage, stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
+def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
     """Why nothing of a stream can be loaded; empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
@@ -163,7 +163,13 @@ def _obstacle(storage: Storage, stream: str | None, pipeline: Pipeline, view: Sn
         return "it has no table yet: run the pipeline first"
     if stream in view.staged:
         return "its table is half loaded: run the pipeline first"
-    if is_merged(storage, pipeline, stream):
+    merged = is_merged(pipeline, stream, table)
+    if merged is None:
+        return (
+            "whether it is an upsert is not known, as an older version loaded it: run the pipeline once, "
+            "or set its load_method"
+        )
+    if merged:
         return "an upsert: an old record must not replace a newer one; set the bookmark back and run"
     if pipeline.stream(stream).transform is not None:
         return "its rows need a transform, which only a run does; set the bookmark back and run"

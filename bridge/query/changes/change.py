@@ -15,8 +15,8 @@ from msgspec import structs
 
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord, TableChange, TableState
-from bridge.query.changes.diff import Rows, changed
-from bridge.query.changes.json_text import objects, slices
+from bridge.query.changes.diff import Rows, changed, key_texts
+from bridge.query.changes.json_text import slices
 from bridge.query.changes.parts import DELETED, ChosenPart, DeletedPart, FilePart, Part, in_order
 from bridge.query.files import CommitFiles
 from bridge.schema.json_schema import TIMESTAMP
@@ -65,6 +65,8 @@ class Change:
             return "the table was rolled back"
         if self.change.mode == "replace" or self.change.view != self.old.view:
             return "the table was replaced"
+        if self.old.schema is not None and self.change.key != self.old.key:
+            return "the table's key was changed"
         return "" if keys or self._only_adds() else "rows were removed from a table without a key"
 
     def _only_adds(self) -> bool:
@@ -131,7 +133,7 @@ class ChangedRows:
     def _before(self, parts: Sequence[Part]) -> Rows:
         """The rows of the parts as they were before, in a file that the commit removed."""
         keys, rows = self._key_fields, (table for part in parts if part.name != DELETED for table in part.tables())
-        new = pa.concat_arrays([_NO_TEXTS, *(_texts(piece, keys) for table in rows for piece in slices(table))])
+        new = pa.concat_arrays([_NO_TEXTS, *(key_texts(piece, keys) for table in rows for piece in slices(table))])
         old = (Rows.of([self._old(name)], keys) for name in in_order(self.of.old.files))
         return Rows.joined([one.filter(pc.is_in(one.texts, value_set=new)) for one in old], keys)
 
@@ -176,8 +178,3 @@ class ChangedRows:
 
     def _old(self, name: str) -> FilePart:
         return FilePart(CommitFiles(self.log, self.of.at.commit - 1, self.of.old), name, self.fields)
-
-
-def _texts(rows: pa.Table, keys: pa.Schema) -> pa.Array:
-    """The keys of the rows of one slice as text, as `Rows` has them."""
-    return objects(rows.select(keys.names)).cast(pa.large_string())

@@ -37,9 +37,9 @@ class Rows:
     @classmethod
     def of_slice(cls, rows: pa.Table, keys: pa.Schema) -> Rows:
         """What tells the rows of one slice apart."""
-        own = rows.select(keys.names)
-        digests = [blake2b(text, digest_size=_DIGEST).digest() for text in objects(rows).cast(pa.binary()).to_pylist()]
-        return cls(own, objects(own).cast(pa.large_string()), pa.array(digests, pa.binary(_DIGEST)))
+        texts = objects(rows, exact=True).cast(pa.binary())
+        digests = [blake2b(text, digest_size=_DIGEST).digest() for text in texts.to_pylist()]
+        return cls(rows.select(keys.names), key_texts(rows, keys), pa.array(digests, pa.binary(_DIGEST)))
 
     @classmethod
     def joined(cls, pieces: Sequence[Rows], keys: pa.Schema) -> Rows:
@@ -57,6 +57,13 @@ class Rows:
     def filter(self, chosen: pa.Array) -> Rows:
         """The rows that are chosen; `chosen` says it of each."""
         return Rows(self.keys.filter(chosen), self.texts.filter(chosen), self.digests.filter(chosen))
+
+
+def key_texts(rows: pa.Table, keys: pa.Schema) -> pa.Array:
+    """The keys of the rows of one slice as text; those of which a merge says that they are equal are equal here."""
+    own = rows.select(keys.names)
+    plain = [pc.add(one, 0.0) if pa.types.is_floating(one.type) else one for one in own.columns]  # -0 is 0
+    return objects(pa.table(plain, own.schema), exact=True).cast(pa.large_string())
 
 
 def _pieces(file: FilePart, keys: pa.Schema) -> Iterator[Rows]:

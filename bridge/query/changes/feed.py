@@ -7,17 +7,16 @@ A commit that only moves rows between files changes nothing. Commits that a late
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from bridge.errors import CommitExpired, CorruptLake
+from bridge.errors import CommitExpired
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableState
-from bridge.lake.runs import read_opened
 from bridge.query.changes.change import Change, Position
+from bridge.query.changes.json_text import not_finite
 from bridge.query.changes.parts import FilePart, Part, in_order
 from bridge.query.files import CommitFiles
 from bridge.query.snapshot import TablesAt
@@ -25,8 +24,6 @@ from bridge.settings.view_sql import read_view
 from bridge.storage.parallel import parallel_map
 from bridge.write.metadata_columns import VERSION_COLUMN
 
-_RUNS_BACK = 200
-"""How many runs back we look for the last one that loaded a stream."""
 _ANEW = "the lake was made anew, or restored from a backup"
 
 
@@ -66,7 +63,6 @@ class ChangeFeed:
         self._now = TablesAt.of(self._log, at)
         self._views = {self._now.view.n: self._now.view}
         self._columns: dict[str, pa.Schema] = {}
-        self._methods: dict[str, str] | None = None
 
     @property
     def streams(self) -> list[str]:
@@ -114,36 +110,23 @@ class ChangeFeed:
         return next((none.after(change) for change in changes if change.schema), none)
 
     def keys(self, stream: str) -> list[str] | None:
-        """The columns by which each row of the table is there once; none if rows are only added.
+        """The columns by which each row of the table is there once; none if there are none, or it is not certain.
 
-        None: no record of a run tells it any more.
+        None: an older version loaded the table, and did not note it.
         """
         table = self._now.view.tables[stream]
         if table.view:
             keys = list(read_view(stream, table.view).keys)
             return [] if self._has_null(table, keys) else keys
-        keys = [field.name for field in self.columns(stream) if not field.nullable]
-        method = self._method(stream)
-        return (keys if method == "upsert" else []) if method else None
+        return None if table.upserts is None else list(table.key)
 
     def _has_null(self, table: TableState, keys: Sequence[str]) -> bool:
-        """Whether a view has a group whose key is null."""
+        """Whether a view has a group whose key is null, or becomes null in JSON."""
         fields = [field for field in self._now.columns(table) if field.name in keys]
         files = CommitFiles(self._log, self._now.view.n, table)
         parts = (FilePart(files, name, fields) for name in table.files)
-        return any(column.null_count for part in parts for rows in part.tables() for column in rows.columns)
-
-    def _method(self, stream: str) -> str:
-        """How the last run that loaded a stream loaded it; empty if no record tells."""
-        if self._methods is None:
-            self._methods, tables = {}, self._now.view.stream_tables.keys()
-            with suppress(CorruptLake):  # nothing depends on a run record; without it a table has no key
-                for run in read_opened(self._log.storage, self._log.pipeline, _RUNS_BACK):
-                    methods = {name: result.load_method for name, result in run.streams.items() if result.load_method}
-                    self._methods = methods | self._methods
-                    if self._methods.keys() >= tables:
-                        break
-        return self._methods.get(stream, "")
+        tables = (rows for part in parts for rows in part.tables())
+        return any(not_finite(rows) or any(column.null_count for column in rows.columns) for rows in tables)
 
     def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> Step:
         """All rows of a table after a commit, with these columns.

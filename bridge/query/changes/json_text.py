@@ -1,7 +1,7 @@
 """Arrow to JSON text, column by column: Arrow's own kernels do the work, so Python does not see a single value.
 
 Times are RFC 3339 in UTC, decimals have all of their digits, JSON text is what it says. NaN and infinity, which JSON
-does not have, are null.
+does not have, are null; or, in a text that is only compared, words.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ def slices(table: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
         yield table.slice(at, rows)
 
 
-def objects(table: pa.Table) -> pa.Array:
-    """Each row as a JSON object, of the rows of one slice."""
+def objects(table: pa.Table, *, exact: bool = False) -> pa.Array:
+    """Each row as a JSON object, of the rows of one slice. `exact`: different rows have different texts, which may be
+    no JSON.
+    """
     columns = [column.combine_chunks() for column in table.columns]
-    return _object(len(table), list(table.schema), columns)
+    return _object(len(table), list(table.schema), columns, exact=exact)
 
 
 def lines(texts: pa.Array, before: bytes, after: bytes) -> memoryview:
@@ -45,42 +47,42 @@ def lines(texts: pa.Array, before: bytes, after: bytes) -> memoryview:
     return memoryview(last)[offsets[joined.offset] : offsets[joined.offset + len(joined)]]
 
 
-def _object(rows: int, fields: Sequence[pa.Field], columns: Sequence[pa.Array]) -> pa.Array:
+def _object(rows: int, fields: Sequence[pa.Field], columns: Sequence[pa.Array], *, exact: bool) -> pa.Array:
     if not fields:
         return pa.array(["{}"] * rows, pa.string())
     pieces: list[pa.Array | str] = []
     for field, column in zip(fields, columns, strict=True):
         name = orjson.dumps(field.name).decode()
-        pieces += [f"{',' if pieces else '{'}{name}:", _values(column, field)]
+        pieces += [f"{',' if pieces else '{'}{name}:", _values(column, field, exact=exact)]
     return pc.binary_join_element_wise(*pieces, "}", "")
 
 
-def _values(array: pa.Array, field: pa.Field) -> pa.Array:
+def _values(array: pa.Array, field: pa.Field, *, exact: bool) -> pa.Array:
     """Each value as JSON."""
-    texts = _texts(array, field)
+    texts = _texts(array, field, exact=exact)
     return pc.fill_null(texts, "null") if texts.null_count else texts
 
 
-def _texts(array: pa.Array, field: pa.Field) -> pa.Array:
+def _texts(array: pa.Array, field: pa.Field, *, exact: bool) -> pa.Array:
     """As `_values`; null stays null."""
     type_ = array.type
     if pa.types.is_struct(type_):
-        texts = _object(len(array), list(type_), array.flatten())
+        texts = _object(len(array), list(type_), array.flatten(), exact=exact)
         return pc.if_else(array.is_valid(), texts, None) if array.null_count else texts
     if pa.types.is_list(type_):
-        return _lists(array)
+        return _lists(array, exact=exact)
     if type_ == pa.string():
         return array if is_json(field) or field.name == EXTRA else _strings(array)
     if pa.types.is_floating(type_):
-        return pc.if_else(pc.is_finite(array), array.cast(pa.string()), None)
+        return array.cast(pa.string()) if exact else pc.if_else(pc.is_finite(array), array.cast(pa.string()), None)
     texts = array.cast(pa.string())
     if pa.types.is_timestamp(type_):
         return _quoted(pc.replace_substring(texts, " ", "T"))
     return _quoted(texts) if pa.types.is_date(type_) else texts
 
 
-def _lists(array: pa.ListArray) -> pa.Array:
-    items = _values(array.flatten(), array.type.value_field)
+def _lists(array: pa.ListArray, *, exact: bool) -> pa.Array:
+    items = _values(array.flatten(), array.type.value_field, exact=exact)
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
     lists = pa.ListArray.from_arrays(offsets, items, mask=null_mask(array))

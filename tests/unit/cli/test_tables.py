@@ -151,3 +151,18 @@ def test_a_stream_in_the_place_of_a_pipeline(
             main(["tables", "show", "orders"])
         err = capsys.readouterr().err
         assert err == f"error: unknown pipeline name=orders\nhint: orders is a stream: {hint}\n"
+
+
+def test_show_prints_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the log has it; where older rows may be there twice by it, what to type."""
+    shop, type_in = Shop(tmp_path, keys=("id",)), typing(tmp_path, capsys)
+    shop.load("t", {"id": INTEGER, "n": INTEGER}, [{"id": 1, "n": 1}], mode="upsert")
+    assert "key: id" in type_in("show")
+    shop.layout = {}
+    shop.load("t", {"id": INTEGER, "n": INTEGER}, [{"id": 1, "n": 1}])
+    assert "key:" not in type_in("show")
+    shop.layout = {"keys": ("id",)}
+    shop.load("t", {"id": INTEGER, "n": INTEGER}, [{"id": 2, "n": 1}], mode="upsert")
+    assert "run --full" in type_in("show")
+    facts = json.loads(type_in("show", "--json"))
+    assert (facts["key"], facts["upserts"]) == ([], True)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from bridge.commit.open import open_committer
 from bridge.commit.retention import Sweep, sweep
+from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, CorruptLake, LakeError
 from bridge.lake.log import Beginning, Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
@@ -25,6 +26,7 @@ from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublished
 from tests.support.records import commit_record, table_change
 from tests.support.shell import Typed
+from tests.support.tables import INTEGER, Shop
 
 DAY = timedelta(days=1)
 BORN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -405,3 +407,25 @@ def test_a_run_sweeps_run_records(typed: Typed, folder: Path, tap: str, code: in
     assert typed("run").code == code
     assert not [path for path in old if path.exists()]
     assert len(list((folder / "lake/.bridge/p/runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_a_file_that_was_removed_twice_is_kept_from_the_second_time_on(format_: str, tmp_path: Path) -> None:
+    """A rollback brought it back in its place: its first removal, which is old, does not delete it."""
+    shop = Shop(tmp_path, format=format_)
+    for n in (1, 2):
+        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="replace")
+    roll_back(shop.storage, "shop", 1)
+    shop = Shop(tmp_path, format=format_)
+    for n in (3, 4):
+        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="replace")
+    log = Log(shop.storage, "shop")
+    changes = [(record, set(change.removes)) for record in log.history(log.latest()) for change in record.tables]
+    (_, _), (second, again), _, (_, removes), _ = changes
+    assert again == removes
+    (file,) = (shop.root / "shop/t" / name for name in removes)
+    until = datetime.fromisoformat(second.at) + DAY
+    for now, is_there in ((until, True), (until + DAY, False)):
+        work = Sweep(shop.storage, "shop", keep(trash=DAY), now=now)
+        work.all(log.latest())
+        assert (work.warnings, file.exists()) == ([], is_there)

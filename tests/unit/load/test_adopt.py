@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_committer
 from bridge.errors import LakeError, SettingsError
+from bridge.lake.pipeline_state import PipelineState
 from bridge.load.tables.adopt import adopt
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
@@ -122,3 +125,23 @@ def test_files_do_not_go_into_an_upsert_table(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="cannot be adopted into an upsert table"):
         adopt(committer, pipeline(tmp_path, load_method="upsert"))
     assert committer.view.n == 0
+
+
+@pytest.mark.parametrize(
+    ("noted", "why"), [({"upserts": True, "key": ("id",)}, "into an upsert table"), ({}, "may be an upsert table")]
+)
+def test_the_log_says_whether_a_table_is_an_upsert_table(noted: dict[str, Any], why: str, tmp_path: Path) -> None:
+    """Whatever run records say, or none does; of a table of an older version nobody knows, so it is refused."""
+    write(tmp_path, pa.table({"id": [1]}))
+    committer = opened(tmp_path)
+    adopt(committer, pipeline(tmp_path))
+    table = committer.view.tables["users"]
+    assert (table.upserts, table.key) == (False, ())
+    change = structs.replace(table, **{"upserts": None, "key": ()} | noted).change("users")
+    committer.commit(PipelineState(), [change])
+    write(tmp_path, pa.table({"id": [2]}), "new.parquet")
+    with pytest.raises(LakeError, match=why):
+        adopt(committer, pipeline(tmp_path))
+    if not noted:
+        adopt(committer, pipeline(tmp_path, load_method="append-only"))
+        assert committer.view.tables["users"].rows == 2

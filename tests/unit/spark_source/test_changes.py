@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,6 @@ from bridge.spark_source.changes import FACTS
 from bridge.write.partition import Partition
 from tests.support.spark_source import Query, Row, frame, source
 from tests.support.tables import INTEGER, STRING, Shop
-from tests.support.tap_bridge import merged
 from tests.support.view_tables import Views, counts
 from tests.unit.maintain.test_compact import pipeline_of
 
@@ -73,7 +73,6 @@ def test_a_merged_table(format_: str, parts: tuple[Partition, ...], tmp_path: Pa
     """Inserts, updates, deletions, moves to another partition, unchanged rows: each commit's table comes out."""
     shop = Shop(tmp_path, format=format_, partition_by=parts)
     upsert(shop, users(*range(1, 30)))
-    merged(shop, "users")
     for records in (
         [*users(3, 50, name="b"), *users(4)],
         deletions(*range(1, 12)),
@@ -155,13 +154,14 @@ def test_rows_removed_without_a_key(tmp_path: Path) -> None:
     """If nobody knows the key, the whole table comes again; `keys` says what it is."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2, 3))
+    for path in (tmp_path / "lake/.bridge/shop/commits").iterdir():
+        record = json.loads(path.read_text())
+        for table in record["tables"]:
+            del table["key"]
+        path.write_text(json.dumps(record))
     upsert(shop, [*users(2, name="b"), *deletions(3)])
     rows = feed(tmp_path)
-    assert sorted(one for one in brief(rows) if one[0] == 2) == [
-        (2, "insert", 1),
-        (2, "insert", 2),
-        (2, "truncate", None),
-    ] or brief(rows)[3] == (2, "truncate", None)
+    assert (2, "truncate", None) in brief(rows)
     assert applied(rows, 2) == frame(tmp_path, table="users")
     assert brief(feed(tmp_path, keys="id", from_=2)) == [(2, "update", 2), (2, "delete", 3)]
     with pytest.raises(SettingsError, match=r"(?s)a key column is not read.*columns"):
@@ -202,7 +202,6 @@ def test_what_is_not_kept(tmp_path: Path) -> None:
     """A record that retention deleted, before a task starts; a file that it deleted, in the task."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2))
-    merged(shop, "users")
     upsert(shop, users(1, name="b"))
     made = source(tmp_path, table="users", changes="true", from_=2)
     reader = made.reader(made.schema())
@@ -228,7 +227,6 @@ def test_a_stream_reads_the_table_first(tmp_path: Path) -> None:
     """The whole table, as inserts, and then what commits change; nothing when there is nothing new."""
     shop = Shop(tmp_path)
     upsert(shop, users(1, 2))
-    merged(shop, "users")
     upsert(shop, users(2, name="b"))
     query = Query(tmp_path, table="users")
     assert sorted(brief(query.drain())) == [(2, "insert", 1), (2, "insert", 2)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.tables import Shop
-from tests.support.tap_bridge import merged, rows, upsert
+from tests.support.tap_bridge import rows, upsert
 
 
 @dataclass(frozen=True)
@@ -83,5 +83,4 @@ def users(tmp_path: Path) -> Shop:
     """A pipeline with a table that is merged by its key."""
     shop = Shop(tmp_path)
     upsert(shop, rows(*range(1, 7)))
-    merged(shop, "users")
     return shop

@@ -28,7 +28,6 @@ from tests.support.tap_bridge import (
     discovered,
     last_state,
     load,
-    merged,
     messages,
     read,
     records,
@@ -66,7 +65,6 @@ def test_the_sdk_s_suite_passes(tmp_path: Path) -> None:
     shop.load(ODD, {ODD: INTEGER, "ID": STRING, "id": STRING}, [{ODD: 1, "ID": "a", "id": "b"}])
     shop.load("none", {"id": INTEGER}, [])
     upsert(shop, rows(1, 2, 3))
-    merged(shop, "users")
     (tmp_path / "test_suite.py").write_text(SUITE.format(bucket=str(shop.root)))
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_suite.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
@@ -152,7 +150,6 @@ def test_a_copy_of_a_merged_table_follows_it(format_: str, tmp_path: Path) -> No
     """Updates, inserts and deletions over several commits, and a deletion of a file's last row: equal tables."""
     shop = Shop(tmp_path / "source", format=format_)
     upsert(shop, rows(*range(1, 30)))
-    merged(shop, "users")
     state = load(tmp_path, read(tmp_path / "source"))
     changes: list[list[dict[str, Any]]] = [
         rows(3, 50, name="b"),
@@ -182,13 +179,14 @@ def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_p
     source, marks = tmp_path / "source", {"streams": {"users": {"hard_delete": hard_delete}}}
     shop = Shop(source)
     upsert(shop, rows(*range(1, 7)))
-    merged(shop, "users")
     state = load(tmp_path, read(source), **marks)
     upsert(shop, [*rows(7), {"id": 4, "_sdc_deleted_at": AT}], hard_delete=False)
     state = load(tmp_path, read(source, state), **marks)
     assert marked(tmp_path, "copy") == ({1, 2, 3, 5, 6, 7}, set() if hard_delete else {4})
     assert marked(source, "shop") == ({1, 2, 3, 5, 6, 7}, {4})
-    shop.load("users", USERS, rows(1, 2, 3), keys=("id",), mode="replace")
+    anew: dict[str, Any] = {"keys": ("id",), "hard_delete": False}
+    shop.layout = {"keys": ("id",)}
+    shop.load("users", USERS, rows(1, 2, 3), mode="replace", **anew)
     load(tmp_path, read(source, state), **marks)
     assert marked(source, "shop") == ({1, 2, 3}, set())
     assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
@@ -479,7 +477,6 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     s3.bucket("source")
     shop = Shop(tmp_path, open_storage("s3://source/lake"))
     upsert(shop, rows(1, 2, 3))
-    merged(shop, "users")
     first = read(tmp_path, bucket="s3://source/lake", threads=2)
     upsert(shop, rows(2, name="b"))
     text = read(tmp_path, last_state(first), bucket="s3://source/lake")

@@ -18,7 +18,6 @@ from tests.support.tap_bridge import (
     discovered,
     last_state,
     load,
-    merged,
     messages,
     read,
     rows,
@@ -77,7 +76,6 @@ def test_a_rollback_to_before_a_table(tmp_path: Path, caplog: pytest.LogCaptureF
     shop = Shop(source)
     shop.load("t", {"id": INTEGER}, [{"id": 1}])
     upsert(shop, rows(1, 2))
-    merged(shop, "users")
     catalog = discovered(source)
     state = load(tmp_path, read(source, catalog=catalog))
     shop._head = roll_back(shop.storage, "shop", 1)[1]
