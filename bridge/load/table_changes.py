@@ -20,12 +20,12 @@ from bridge.lake.records import FileAdd, PendingFile, RejectFile, StagedTable, T
 from bridge.lake.schemas import keep_schema
 from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Outcome
-from bridge.schema.json_schema import TIMESTAMP
+from bridge.schema.json_schema import DELETED_AT, TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
-from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.report import RowChanges, SpillFile
 from bridge.write.rewrite import Rewriting
 from bridge.write.shared_spool import delete_files
