@@ -100,7 +100,8 @@ class TableChangeBuilder:
             merged=merged.facts(),
             partition_by=self._layout(stream),
         )
-        outcome = _outcome(stream, table, mode, merged) or unchanged.outcome
+        soft = not self._context.layouts[stream].hard_delete
+        outcome = _outcome(stream, table, mode, merged, soft=soft) or unchanged.outcome
         return BuiltChange(change, outcome, merged.empty, [*merged.changes, *replaced])
 
     def forget(self, built: BuiltChange) -> None:
@@ -175,12 +176,12 @@ class TableChangeBuilder:
         return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
 
 
-def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outcome | None:
-    """The rows before and after, for the guard to judge, if the commit removes rows."""
+def _outcome(stream: str, table: TableState, mode: str, merged: Merged, *, soft: bool) -> Outcome | None:
+    """The rows before and after, for the guard to judge, if the commit removes rows; `soft`: or marks them."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
     if merged.swept or merged.dropped:
-        after = table.rows - merged.swept - merged.dropped + merged.counts["inserted"]
+        after = table.rows - (0 if soft else merged.swept) - merged.dropped + merged.counts["inserted"]
         return Outcome(stream, table.rows, after, replaces=bool(merged.swept), merges=bool(merged.dropped))
     return None
 
