@@ -18,8 +18,9 @@ from bridge.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.decode.postgres_text import INFINITE, array_items
 from bridge.schema.json_schema import MAX_DIGITS, TIMESTAMP, children, is_json, source
 
-LOST_DIGITS, CHANGED_VALUES = "lost_digits", "changed_values"
-"""Numbers that a double does not hold; values that became others: cut, moved into a range, or null."""
+LOST_DIGITS, CHANGED_VALUES, DELETION_TIME = "lost_digits", "changed_values", "deletion_time"
+"""Numbers that a double does not hold; values that became others: cut, moved into a range, or null; deletions whose
+mark is no time."""
 KINDS = {pa.float64(): LOST_DIGITS, TIMESTAMP: CHANGED_VALUES, pa.date32(): CHANGED_VALUES}
 """What may happen to values of a type."""
 

@@ -8,6 +8,7 @@ Texts of PostgreSQL's log, `{1,2}` for an array and `infinity` for an instant, b
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from math import isinf
@@ -244,6 +245,16 @@ def _timestamp(value: Any, at: Path) -> int:
         return timestamp_of(INFINITE.get(value, value))
     except ValueError:
         raise RecordRejected("not a date-time", at) from None
+
+
+def received_at(mark: Any) -> int | None:
+    """The time of a deletion whose mark is no time, in microseconds: now. None where the mark says that there is none.
+
+    Key and intent are readable, so the row goes; as a reject it would stay for ever, since the bookmark moves on.
+    """
+    if mark is False or (isinstance(mark, str) and not mark.strip()):
+        return None
+    return time.time_ns() // 1000
 
 
 def _date(value: Any, at: Path) -> int:

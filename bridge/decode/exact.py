@@ -19,11 +19,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.decode.changed import ChangeCounter, Changed
-from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, column_text, lines_of, parsed
+from bridge.decode.changed import DELETION_TIME, ChangeCounter, Changed
+from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, column_text, lines_of, parsed, received_at
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
-from bridge.schema.json_schema import source
+from bridge.schema.json_schema import DELETED_AT, source
 from bridge.singer.messages import version_of
 
 _GROUP = 8
@@ -114,7 +114,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
     batch = plain.build()
     if plain.odd:
         _add_odd(batch, plain, layout)
-    batch.changed = layout.counter.count(lines, raw, {reject.line for reject in batch.rejects})
+    batch.changed += layout.counter.count(lines, raw, {reject.line for reject in batch.rejects})
     return batch
 
 
@@ -240,7 +240,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
     for number in sorted(plain.odd):
         line = plain.raw[number]
         try:
-            rows.append(_row(line, layout, batch.outside))
+            rows.append(_row(line, layout, batch))
             numbers.append(number)
         except RecordRejected as rejected:
             batch.rejects.append(Reject(number, rejected.reason, rejected.pointer, line))
@@ -279,8 +279,11 @@ def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
     batch.rows += other.rows
 
 
-def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
-    """Read one record, value by value. Raises `RecordRejected` if it cannot be stored."""
+def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
+    """Read one record, value by value. Raises `RecordRejected` if it cannot be stored.
+
+    The batch counts fields outside the SCHEMA, and marks of deletion that are no time.
+    """
     message = parsed(line)
     if not isinstance(message, dict) or not _is_kind(message.get("type")):
         raise RecordRejected("not a RECORD message")
@@ -290,19 +293,28 @@ def _row(line: bytes, layout: Layout, outside: Counter[str]) -> _Row:
     if not isinstance(record, dict):
         raise RecordRejected("record is not an object")
     values: list[Any] = []
+    untimed = False
     extra: set[Path] = {(name,) for name in record if name not in layout.declared}
     for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
-        value = convert(record.get(name), (name,), extra)
+        try:
+            value = convert(record.get(name), (name,), extra)
+        except RecordRejected:
+            if name != DELETED_AT:
+                raise
+            value = received_at(record[name])
+            untimed = value is not None
         if value is None and required:
             raise RecordRejected("key is null" if name in record else "key is missing", (name,))
         values.append(value)
+    if untimed:
+        batch.changed[DELETION_TIME, DELETED_AT] += 1
     around = message.get("version"), message.get("time_extracted")
     if not extra:
         return _Row(values, None, *around)
     touched = {path[0] for path in extra}
     text = column_text({name: value for name, value in record.items() if name in touched}, ())
     names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
-    outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # of a lone surrogate
+    batch.outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # of a lone surrogate
     return _Row(values, text, *around)
 
 

@@ -197,9 +197,8 @@ class Accounting:
         built = {s: one for s in {**barrier.publish, **barrier.activate} if (one := self._build(s, barrier, through))}
         outcomes = [one.outcome for one in built.values() if one.outcome]
         for stream, refusal in self._guard.refusals(outcomes) if self._guard else ():
-            if not self._held or not self._held.allows(stream):
+            if not self._held or not self._held.hold_refused(stream, refusal, whole, self._committer.view):
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
-            self._held.hold(stream, refusal)
         views = self._change_views(built, through)
         for one in built.values():
             self._tables.forget(one)

@@ -21,12 +21,12 @@ from bridge.lake.schemas import keep_schema
 from bridge.load.barriers import Barrier
 from bridge.load.checks.table_guard import Outcome
 from bridge.load.tables.table_key import key_after
-from bridge.schema.json_schema import TIMESTAMP
+from bridge.schema.json_schema import DELETED_AT, TIMESTAMP
 from bridge.schema.table_schema import TableSchema, with_extra
 from bridge.write.context import MapOnExecutors, WriteContext
 from bridge.write.merge.match import MergeSpec, VersionSweep
 from bridge.write.merge.plan import Merged, Merger
-from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.report import RowChanges, SpillFile
 from bridge.write.rewrite import Rewriting
 from bridge.write.shared_spool import delete_files
@@ -104,7 +104,8 @@ class TableChangeBuilder:
             merged=merged.facts(),
             partition_by=self._layout(stream),
         )
-        outcome = _outcome(stream, table, mode, merged) or unchanged.outcome
+        soft = not self._context.layouts[stream].hard_delete
+        outcome = _outcome(stream, table, mode, merged, soft=soft) or unchanged.outcome
         return BuiltChange(change, outcome, merged.empty, [*merged.changes, *replaced])
 
     def forget(self, built: BuiltChange) -> None:
@@ -179,12 +180,12 @@ class TableChangeBuilder:
         return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
 
 
-def _outcome(stream: str, table: TableState, mode: str, merged: Merged) -> Outcome | None:
-    """The rows before and after, for the guard to judge, if the commit removes rows."""
+def _outcome(stream: str, table: TableState, mode: str, merged: Merged, *, soft: bool) -> Outcome | None:
+    """The rows before and after, for the guard to judge, if the commit removes rows; `soft`: or marks them."""
     if mode == "replace":
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
     if merged.swept or merged.dropped:
-        after = table.rows - merged.swept - merged.dropped + merged.counts["inserted"]
+        after = table.rows - (0 if soft else merged.swept) - merged.dropped + merged.counts["inserted"]
         return Outcome(stream, table.rows, after, replaces=bool(merged.swept), merges=bool(merged.dropped))
     return None
 

@@ -32,6 +32,9 @@ from bridge.schema.valid import SAYS_TYPE, valid_schema
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
 
+DELETED_AT = "_sdc_deleted_at"
+"""The column in which a tap marks a row as deleted, with the time."""
+
 LEFT_OUT = b"left out"
 """The kind of a field that may hold anything, and is not kept."""
 

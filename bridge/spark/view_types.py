@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from bridge.errors import SettingsError, did_you_mean
+from bridge.schema.json_schema import DELETED_AT
 from bridge.settings.transform_sql import quoted, refuse_quoted_columns
 from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
 from bridge.views.algebra import TypedView, arguments_sql, table_schema
-from bridge.write.metadata_columns import DELETED_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

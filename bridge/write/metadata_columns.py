@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode.decoder import Decoded
-from bridge.schema.json_schema import LEFT_OUT, TIMESTAMP, source
+from bridge.schema.json_schema import DELETED_AT, LEFT_OUT, TIMESTAMP, source
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment
 from bridge.write.layout import TableLayout
 
-DELETED_AT = "_sdc_deleted_at"
-"""When a row was deleted: the one metadata column that a tap may fill."""
 VERSION_COLUMN = "_sdc_table_version"
 """Of which Singer version a row is."""
 

@@ -20,12 +20,13 @@ from bridge.decode.decoder import Decoded
 from bridge.decode.versions import by_version, is_mixed
 from bridge.errors import BridgeError
 from bridge.lake.records import PendingFile
+from bridge.schema.json_schema import DELETED_AT
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment
 from bridge.storage.parallel import MANY, on_disk
 from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.metadata_columns import DELETED_AT, METADATA, fill_metadata
+from bridge.write.metadata_columns import METADATA, fill_metadata
 from bridge.write.partition import folder_of
 from bridge.write.rejects import reject_entry, write_rejects
 from bridge.write.report import SegmentCount, SpillFile, WorkReport, failure

@@ -17,8 +17,7 @@ from bridge.errors import SettingsError
 from bridge.exact_json import loads
 from bridge.query.changes.feed import ChangeFeed
 from bridge.schema.declared import object_schema
-from bridge.schema.json_schema import TIMESTAMP
-from bridge.write.metadata_columns import DELETED_AT
+from bridge.schema.json_schema import DELETED_AT, TIMESTAMP
 from tap_bridge.bookmark import Bookmark
 from tap_bridge.progress import Activate, Progress
 from tap_bridge.sending import Chunk, until_the_target_ends, write_records

@@ -23,7 +23,7 @@ from bridge.lake.log import Snapshot
 from bridge.load.barriers import Barrier, Mode, StreamProgress
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, replication_method, root_facts, stream_entry, stream_ids
+from bridge.singer.catalog import Catalog, replication_method, root_facts, selected_streams, stream_entry, stream_ids
 from bridge.singer.state import has_own_bookmark, is_empty, is_flat, resume_points, shared_part
 
 
@@ -36,6 +36,7 @@ class HeldBack:
     def __init__(self, pipeline: Pipeline, catalog: Catalog | None = None) -> None:
         self._pipeline, self._catalog = pipeline, catalog
         self._ids = list(dict.fromkeys(stream_ids(catalog))) if catalog else list[str]()
+        self._selected = selected_streams(catalog) if catalog else set[str]()
         self._read: dict[str, StreamProgress] = {}
         self.errors: dict[str, BridgeError] = {}
         """Why, by the id of each stream."""
@@ -67,6 +68,29 @@ class HeldBack:
         with self._lock:
             self.errors.setdefault(self._id(stream), error)
             self._spread(self._id(stream))
+
+    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
+        """Hold a stream back whose commit the guard refuses, so that it does not stop the others.
+
+        False, and nothing is held, if the settings say `on_error: fail`, if it is the only stream, or if nobody says so
+        and the STATE does not allow it. Raises `DataError` if it does not allow what the settings ask for.
+        """
+        chosen = self._pipeline.stream(stream).on_error
+        if chosen == "fail" or (chosen is None and len(self._selected | self._read.keys()) < 2):
+            return False
+        with self._lock:
+            before = dict(self.errors), self.names
+            self.errors.setdefault(self._id(stream), error)
+            self._spread(self._id(stream))
+        try:
+            self.kept_out(barrier, view)
+        except DataError:
+            if chosen == "hold":
+                raise
+            with self._lock:
+                self.errors, self.names = before
+            return False
+        return True
 
     def left_out(self, stream: str, *, is_staged: bool) -> StreamProgress:
         """The progress of a stream whose first SCHEMA cannot be used. `is_staged`: its table is half loaded."""

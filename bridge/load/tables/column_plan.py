@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import SettingsError
-from bridge.schema.json_schema import EXTRA, Names, source
+from bridge.schema.json_schema import DELETED_AT, EXTRA, Names, source
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.schema.valid import valid_schema
 from bridge.settings.options import Pipeline
 from bridge.settings.transform_sql import Statement, read_transform
 from bridge.singer.messages import Schema
-from bridge.write.metadata_columns import DELETED_AT, METADATA, leave_out, with_metadata
+from bridge.write.metadata_columns import METADATA, leave_out, with_metadata
 
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
 _BETWEEN = re.compile(r"[\s.\-]+")

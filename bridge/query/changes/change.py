@@ -19,8 +19,7 @@ from bridge.query.changes.diff import Rows, changed, key_texts
 from bridge.query.changes.json_text import slices
 from bridge.query.changes.parts import DELETED, ChosenPart, DeletedPart, FilePart, Part, in_order
 from bridge.query.files import CommitFiles
-from bridge.schema.json_schema import TIMESTAMP
-from bridge.write.metadata_columns import DELETED_AT
+from bridge.schema.json_schema import DELETED_AT, TIMESTAMP
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 """What became of a row."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from bridge.decode.casting import refit
 from bridge.errors import DataError
 from bridge.lake.records import PendingFile
-from bridge.schema.json_schema import EXTRA
+from bridge.schema.json_schema import DELETED_AT, EXTRA
 from bridge.schema.table_schema import TableSchema
 from bridge.write.context import WriteContext
 from bridge.write.file import File
@@ -24,7 +24,7 @@ from bridge.write.keys import at_least, key_columns, key_order, lookup, order_of
 from bridge.write.merge.extra import mark_changes
 from bridge.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
 from bridge.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
-from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.partition import Partition, folders_of
 from bridge.write.shared_spool import create_file, new_file, open_file
 from bridge.write.spill import ABSENT, HIDDEN, VERSION

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from bridge.decode.casting import refit
 from bridge.lake.records import PendingFile
-from bridge.schema.json_schema import EXTRA
+from bridge.schema.json_schema import DELETED_AT, EXTRA
 from bridge.write.context import WriteContext
 from bridge.write.file import File
 from bridge.write.keys import lookup
@@ -27,7 +27,7 @@ from bridge.write.merge.extra import merge_extra
 from bridge.write.merge.footers import can_hold, group_range, open_parquet
 from bridge.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
 from bridge.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
-from bridge.write.metadata_columns import DELETED_AT, VERSION_COLUMN
+from bridge.write.metadata_columns import VERSION_COLUMN
 from bridge.write.partition import partitioned
 from bridge.write.report import RowChanges
 from bridge.write.shared_spool import create_file, new_file, open_file

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.schema.json_schema import EXTRA
+from bridge.schema.json_schema import DELETED_AT, EXTRA
 from bridge.write.keys import codes_of, keys_of, row_numbers
 from bridge.write.merge.extra import fold_extra
-from bridge.write.metadata_columns import DELETED_AT
 from bridge.write.spill import ABSENT, HIDDEN, ORDER
 
 PARTIAL = "\x1fpartial"
@@ -48,6 +47,8 @@ def is_deleted(table: pa.Table) -> pa.Array:
     column = table.column(DELETED_AT).combine_chunks()
     if pa.types.is_string(column.type):  # where the SCHEMA has it as text
         return pc.fill_null(pc.not_equal(column, ""), False)
+    if pa.types.is_boolean(column.type):
+        return pc.fill_null(column, False)
     return pc.is_valid(column)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.decode import exact, native
-from bridge.decode.changed import CHANGED_VALUES, LOST_DIGITS, Changed, loses_digits
+from bridge.decode.changed import CHANGED_VALUES, DELETION_TIME, LOST_DIGITS, Changed, loses_digits
 from bridge.decode.decoder import decode
 from bridge.decode.exact import Layout
 from bridge.schema.table_schema import from_singer
@@ -70,6 +71,45 @@ def test_digits_that_a_double_loses(text: str) -> None:
 def test_digits_that_a_double_has(text: str) -> None:
     """As it is printed, or, of a whole number, as it is."""
     assert not on_all_paths({"a": NUMBER}, f'{{"a":{text}}}')
+
+
+ODD_MARKS = [
+    "1764187200000",
+    "17641872.5",
+    '"2026-11-26T20:00:00+00:00+00:00"',
+    "true",
+    '"2026-11-26T20:00:00Z "',
+    '"yes"',
+]
+NO_MARKS = ["null", "false", '""', '" "']
+
+
+@pytest.mark.parametrize("mark", [*ODD_MARKS, *NO_MARKS])
+def test_a_mark_of_deletion_that_is_no_time(mark: str) -> None:
+    """Whatever a tap writes there deletes the row, at the time when it came, and is counted; it is no reject.
+
+    Null, false and an empty text mark nothing.
+    """
+    properties = {"id": {"type": "integer"}, "_sdc_deleted_at": TIME}
+    record = f'{{"id":1,"_sdc_deleted_at":{mark}}}'
+    others = ['{"id":2}', '{"id":3,"_sdc_deleted_at":"2026-11-26T20:00:00Z"}']
+    changed = on_all_paths(properties, record, *others)
+    assert changed == ({(DELETION_TIME, "_sdc_deleted_at"): 1} if mark in ODD_MARKS else {})
+    schema, before = from_singer({"properties": properties}, ["id"]), datetime.now(timezone.utc)
+    batch = decode(lines(record, *others), schema, PREFIX)
+    assert not batch.rejects
+    deleted = [row["_sdc_deleted_at"] for row in batch.table.to_pylist()]
+    assert deleted[1:] == [None, datetime(2026, 11, 26, 20, tzinfo=timezone.utc)]
+    assert before <= deleted[0] <= datetime.now(timezone.utc) if mark in ODD_MARKS else deleted[0] is None
+
+
+def test_a_time_elsewhere_that_is_none() -> None:
+    """It stays a reject: only a deletion is readable without its time."""
+    schema = from_singer(
+        {"properties": {"at": TIME, "o": {"type": "object", "properties": {"_sdc_deleted_at": TIME}}}}, []
+    )
+    data = lines('{"at":true}', '{"o":{"_sdc_deleted_at":true}}')
+    assert [reject.pointer for reject in decode(data, schema, PREFIX).rejects] == ["/at", "/o/_sdc_deleted_at"]
 
 
 def test_other_columns_are_not_counted() -> None:

@@ -158,10 +158,11 @@ def test_too_many_rejects(lake: Lake) -> None:
     assert outcome(lake.run(*bad[:2], rows("b", 7, 9, "x"), state(a=4, b=9), rejects={"max": 2})) == ("failed", 1)
 
 
+@pytest.mark.parametrize("chosen", [{}, {"on_error": "hold"}], ids=["default", "hold"])
 @pytest.mark.parametrize("full", [False, True])
-def test_an_overwrite_that_the_guard_refuses(lake: Lake, full: bool) -> None:
-    """The old table stays, and its bookmark; the others of the same commit are loaded."""
-    streams = {"a": {"on_error": "hold", "load_method": "overwrite"}}
+def test_an_overwrite_that_the_guard_refuses(lake: Lake, full: bool, chosen: dict[str, Any]) -> None:
+    """The old table stays, and its bookmark; the others of the same commit are loaded. Nobody need ask for that."""
+    streams = {"a": {"load_method": "overwrite", **chosen}}
     first = [schema("a"), schema("b"), rows("a", 1, 50), rows("b", 1, 3), state(b=3, a=50)]
     assert lake.run(*first, streams=streams).status == "success"
     few = [schema("a"), schema("b"), rows("b", 1, 6), rows("a", 1, 2), state(b=6, a=2)]
@@ -171,6 +172,21 @@ def test_an_overwrite_that_the_guard_refuses(lake: Lake, full: bool) -> None:
         {"a": 50, "b": 6},
         True,
     )
+
+
+@pytest.mark.parametrize("why", ["on_error: fail", "one stream", "a position of all"])
+def test_a_refused_overwrite_that_ends_the_run(lake: Lake, why: str) -> None:
+    """By choice; where there is nothing else to load; where the STATE cannot leave one stream where it is."""
+    streams = {"a": {"load_method": "overwrite"} | ({"on_error": "fail"} if why == "on_error: fail" else {})}
+    others = [] if why == "one stream" else [schema("b"), rows("b", 1, 3)]
+    states = [state(a=1), state(a=2)]
+    if why == "a position of all":
+        states = [{**one, "value": one["value"] | {"page": n}} for n, one in enumerate(states)]
+    assert lake.run(schema("a"), rows("a", 1, 50), *others, states[0], streams=streams).status == "success"
+    result = lake.run(schema("a"), *others, rows("a", 60, 61), states[1], streams=streams)
+    assert (outcome(result), len(lake.ids("a"))) == (("failed", 1), 50)
+    assert "guard: {shrink: null}" in result.error.hint  # type: ignore[union-attr]
+    assert lake.view.state == states[0]["value"]
 
 
 def test_a_stream_that_may_not_be_held_fails_the_run(lake: Lake) -> None:

@@ -177,6 +177,22 @@ def test_a_version_that_sweeps_the_table(shelf: Shelf) -> None:
     assert count(shelf.say(*version(3, 15), **settings)) == 15
 
 
+def test_a_version_that_only_marks_rows(shelf: Shelf) -> None:
+    """Where deletions mark rows, a version without rows removes none, and is loaded. Mostly rejects are refused."""
+    settings = {"load_method": "upsert", "streams": {"*": {"key_properties": ["id"], "hard_delete": False}}}
+
+    def version(number: int, rows: int, bad: int = 0) -> list[dict[str, Any]]:
+        good = [record(n, version=number) for n in range(1, rows + 1)]
+        wrong = [record(rows + n, "x", version=number) for n in range(1, bad + 1)]
+        return [schema(), *good, *wrong, {"type": "ACTIVATE_VERSION", "stream": "s", "version": number}]
+
+    shelf.say(*version(1, 20), **settings)
+    refused(shelf.say(*version(2, 5, bad=15), **settings))
+    found = shelf.say(*version(3, 0), **settings)
+    assert (found.error, count(found)) == (None, 20)
+    assert all(row["_sdc_deleted_at"] for row in found.rows("s"))
+
+
 def test_settings_key_by_key(settings: Load) -> None:
     """A stream's guard is laid over the pipeline's; null at either place is off; `--no-guard` is off everywhere."""
     text = """
