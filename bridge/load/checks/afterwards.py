@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-
 from bridge.lake.log import Snapshot
-from bridge.lake.runs import Difference
 from bridge.load.checks.marks import LoadedRun
+from bridge.load.checks.not_extracted import not_extracted
 from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tap_reader import TapReader
-from bridge.singer.catalog import Catalog, column_facts, record_name
+from bridge.singer.catalog import Catalog
 from bridge.tap.source import silent
 
 
@@ -29,9 +27,9 @@ def look_back(
 
     `declared` is what a tap without a catalog said of its streams; `is_narrowed`: not all were to be extracted.
     """
+    pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
     for difference in not_extracted(catalog, result.streams.keys() - before.tables.keys()):
         result.differ(difference)
-    pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
     if not plan.full:
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
@@ -54,19 +52,3 @@ def look_back(
     if reader.is_partial:
         read = sum(counts.committed for counts in result.streams.values())
         result.warnings.append(f"stopped after {read:,} records, as --max-records says: run again for the rest")
-
-
-def not_extracted(catalog: Catalog | None, new: Collection[str]) -> Iterator[Difference]:
-    """Columns of types that the tap does not know, of tables that are new: the lake has no value of them."""
-    for stream in catalog["streams"] if catalog else ():
-        name = record_name(stream)
-        if name not in new:
-            continue
-        facts = column_facts(stream)
-        columns = [".".join(path) for path in facts if facts[path].get("inclusion") == "unsupported"]
-        if columns:
-            text = (
-                f"the tap cannot extract {', '.join(columns)}: the lake has no value of them. To load them, make a "
-                "view in the database that casts them to text, and select the view"
-            )
-            yield Difference(name, "unsupported_column", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.load.checks.afterwards import not_extracted
+from bridge.load.checks.not_extracted import not_extracted
 
 _CATALOG: Any = {
     "streams": [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.tap.exact_settings import exact_settings
+from bridge.tap.session_settings import session_settings
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def program(tmp_path: Path) -> str:
 
 def test_mysql_speaks_of_all_characters(program: str) -> None:
     """The tap's own statements come first, then the one that lets an emoji through."""
-    own = exact_settings(program, {})["session_sqls"]
+    own = session_settings(program, {})["session_sqls"]
     assert own[0] == 'SET @@session.time_zone="+0:00"'
     assert own[-1] == "SET NAMES utf8mb4"
-    assert exact_settings(program, {"session_sqls": ["SET x = 1"]}) == {"session_sqls": ["SET x = 1", own[-1]]}
+    assert session_settings(program, {"session_sqls": ["SET x = 1"]}) == {"session_sqls": ["SET x = 1", own[-1]]}
 
 
 def test_a_choice_in_the_settings_stays(program: str) -> None:
     """Whoever names the characters, or writes what no list is, is left alone; so is every other tap."""
-    assert exact_settings(program, {"session_sqls": ["set names latin1"]}) == {}
-    assert exact_settings(program, {"session_sqls": "SET x = 1"}) == {}
-    assert exact_settings("/bin/sh", {}) == {}
+    assert session_settings(program, {"session_sqls": ["set names latin1"]}) == {}
+    assert session_settings(program, {"session_sqls": "SET x = 1"}) == {}
+    assert session_settings("/bin/sh", {}) == {}

@@ -18,7 +18,7 @@ _SESSION = (
 """What that tap says to the server if its setting `session_sqls` is absent."""
 
 
-def exact_settings(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def session_settings(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What this tap needs beside `settings`; a choice of characters that is made there stays."""
     if tap_package(program)[0] != "pipelinewise-tap-mysql":
         return {}
