@@ -56,5 +56,5 @@ def test_no_table_differs_in_silence(tap: str, method: str, server: PostgreSql, 
             trial.look(f"run {number + 1}")
     finally:
         trial.report(f"postgres {tap} {method}")
-    assert unknown("postgres", tap, method, trial.silent) == []
+    assert unknown(f"postgres {tap} {method}", trial.silent) == []
     assert trial.unnamed == []

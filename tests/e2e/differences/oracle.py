@@ -207,13 +207,19 @@ def compare(table: Table, columns: dict[str, str], rows: list[dict[str, Any]], b
         if lake is None:
             note("rows missing", example=str(full))
             continue
-        for name in names:
-            if _known(row[name]) != _known(lake[name]):
-                old = any(_known(state.by_key().get(full, {}).get(name)) == _known(lake[name]) for state in before)
-                note("stale" if old else "value", "" if old else name, f"{name}: {row[name]!r} is {lake[name]!r}")
+        changed = [name for name in names if _known(row[name]) != _known(lake[name])]
+        if changed and any(_is_row(state.by_key().get(full), lake, names) for state in before):
+            note("stale", example=str(full))
+            continue
+        for name in changed:
+            note("value", name, f"{name}: {row[name]!r} is {lake[name]!r}")
     for key in mine:
         note("rows too many", example=str(key))
     return list(result.values())
+
+
+def _is_row(row: dict[str, Any] | None, lake: dict[str, Any], names: list[str]) -> bool:
+    return row is not None and all(_known(row.get(name)) == _known(lake[name]) for name in names)
 
 
 _ENDS = {"infinity": 253402300799999999, "-infinity": _moment("0001-01-01")}
