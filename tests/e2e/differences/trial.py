@@ -23,6 +23,11 @@ _TRIES = 8
 """Runs in which an error may name tables, which are left out from then on, before one has to succeed."""
 
 
+def _tell(line: str) -> None:
+    """Print a table's state, for a person: pytest shows it where the test fails."""
+    print(line, flush=True)
+
+
 def _word(name: str) -> str:
     return rf"(?<![\w]){re.escape(name)}(?!\w)"
 
@@ -43,7 +48,6 @@ class Trial:
     unnamed: list[str] = field(default_factory=list)
     """Errors that name no table."""
     silent: list[Finding] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
 
     def add(self, config: dict[str, Any], method: str, keyed: Collection[str]) -> None:
         """`add`, its file filled in, and `discover`. Tables without a key are copied whole, whatever the method."""
@@ -75,8 +79,9 @@ class Trial:
             named = self._named(done.err)
             if not named:
                 self.unnamed.append(done.err[:1500])
+                _tell(f"exit {done.code}, and no table is named: {done.err[:1500]}")
                 break
-            self.lines.append(f"exit {done.code}, left out {sorted(named)}: {done.err[:700]}")
+            _tell(f"exit {done.code}, left out {sorted(named)}: {done.err[:700]}")
             self._leave_out(named)
         for reject in self.project.rejects():
             self.heard.rejects[reject["stream"]] = self.heard.rejects.get(reject["stream"], 0) + 1
@@ -134,11 +139,6 @@ class Trial:
         for finding in findings:
             says = self.heard.says(finding, stream)
             self.silent += [] if says else [finding]
-            self.lines.append(f"{when}: {'said  ' if says else 'SILENT'} {finding}")
+            _tell(f"{when}: {'said  ' if says else 'SILENT'} {finding}")
         if not findings:
-            self.lines.append(f"{when}: equal  {stream}")
-
-    def report(self, title: str) -> None:
-        """Print each table's state, for a person: pytest shows it where the test fails."""
-        lines = [title, *self.lines, *(f"left out, as an error named it: {name}" for name in sorted(self.refused))]
-        print("\n".join([*lines, *(f"an error names no table: {error}" for error in self.unnamed)]))
+            _tell(f"{when}: equal  {stream}")
