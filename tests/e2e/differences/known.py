@@ -43,6 +43,13 @@ DOCUMENTED = {
         "postgres.md",
         "the last millisecond of the year 9999, also in a key",
     ),
+    **{
+        Entry(f"{MELTANO}-tap-postgres FULL_TABLE", "momentkeys", sort, ""): (
+            "postgres.md",
+            "is the last instant of the year 9999",
+        )
+        for sort in ("rows twice", "rows missing")
+    },
     Entry(WISE, "moments", "value", "cz"): ("postgres.md", "| `timetz` | pipelinewise |"),
     **{
         Entry(WISE, "arrays", "value", column): ("postgres.md", "| an array column without a value | pipelinewise |")

@@ -196,16 +196,20 @@ def compare(table: Table, columns: dict[str, str], rows: list[dict[str, Any]], b
             note("rows too many", example=str(values))
         return list(result.values())
     mine: dict[tuple[Any, ...], dict[str, Any]] = {}
+    twice = set()
     for row in rows:
         key = tuple(_known(row[name]) for name in table.key)
         if key in mine:
             note("rows twice", example=str(key))
+            twice.add(key)
         mine[key] = row
     for full, row in table.by_key().items():
         key = tuple(map(_known, full))
         lake = mine.pop(key, None)
         if lake is None:
             note("rows missing", example=str(full))
+            continue
+        if key in twice:
             continue
         changed = [name for name in names if _known(row[name]) != _known(lake[name])]
         if changed and any(_is_row(state.by_key().get(full), lake, names) for state in before):
