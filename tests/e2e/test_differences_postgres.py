@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 CASES = read_cases("postgres")
 TAPS = ["pipelinewise-tap-postgres", "meltanolabs-tap-postgres"]
 
+_NAMED_BY_A_QUERY = ("beforechrist",)
+"""A tap that reads the log of all tables at once names another table in its error: these are copied whole."""
+
 
 @pytest.fixture
 def server() -> Iterator[PostgreSql]:
@@ -47,7 +50,8 @@ def test_no_table_differs_in_silence(tap: str, method: str, server: PostgreSql, 
     """Three runs, each table changed between them in its own way; after each, all values are compared."""
     project = Project(tmp_path, installed(tap, "tap-postgres"), {})
     trial = Trial(project, "public", lambda: read_tables(server), {"newname": "renamed"})
-    trial.add(configured(tap, method, server), method, CASES.keyed)
+    keyed = [name for name in CASES.keyed if method != "LOG_BASED" or name not in _NAMED_BY_A_QUERY]
+    trial.add(configured(tap, method, server), method, keyed)
     for number, step in enumerate(CASES.steps):
         if number:
             server.sql(step)

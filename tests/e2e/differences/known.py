@@ -44,11 +44,8 @@ DOCUMENTED = {
         "the last millisecond of the year 9999, also in a key",
     ),
     **{
-        Entry(f"{MELTANO}-tap-postgres FULL_TABLE", "momentkeys", sort, ""): (
-            "postgres.md",
-            "is the last instant of the year 9999",
-        )
-        for sort in ("rows twice", "rows missing")
+        Entry(MELTANO, "momentkeys", sort, column): ("postgres.md", "also in a key: two rows may become one")
+        for sort, column in (("rows twice", ""), ("rows missing", ""), ("value", "name"), ("value", "updated_at"))
     },
     Entry(WISE, "moments", "value", "cz"): ("postgres.md", "| `timetz` | pipelinewise |"),
     **{
