@@ -200,6 +200,8 @@ class BarrierPolicy:
             if stream.records and stream.latest == version:
                 stream.activated, stream.complete = self._tick(), version
             return
+        if not stream.records and version != stream.version:
+            stream.swapped = False  # a new version without rows empties the table; it adds nothing to the old one
         if stream.waiting and stream.records and stream.versions <= {version, None}:
             stream.activated = self._tick()
 

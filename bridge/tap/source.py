@@ -32,6 +32,7 @@ from bridge.tap.digits import with_digits
 from bridge.tap.installed import tap_version
 from bridge.tap.new_columns import ColumnNews, Update, decide
 from bridge.tap.process import Tap, find_executable
+from bridge.tap.session_settings import session_settings
 from bridge.tap.slot_source import tap_settings
 from bridge.tap.venv import Venv
 
@@ -301,7 +302,8 @@ class Source:
     def start(self, catalog: Catalog | None, state: Any, log: Any, settings: Mapping[str, Any] | None = None) -> Tap:
         """The tap for one run, not yet started. `settings` override those of the pipeline."""
         flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
-        return self._tap(self.argv, log, settings, catalog=catalog, state=state, **flag)
+        session = session_settings(self.argv[0], tap_settings(self.pipeline))
+        return self._tap(self.argv, log, {**session, **(settings or {})}, catalog=catalog, state=state, **flag)
 
 
 def _is_message(line: bytes) -> bool:

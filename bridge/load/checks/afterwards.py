@@ -6,6 +6,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
 from bridge.load.checks.failure_hints import restarted
 from bridge.load.checks.marks import LoadedRun
+from bridge.load.checks.not_extracted import not_extracted
 from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
@@ -31,6 +32,8 @@ def look_back(
     `declared` is what a tap without a catalog said of its streams; `is_narrowed`: not all were to be extracted.
     """
     pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
+    for difference in not_extracted(catalog, result.streams.keys() - before.tables.keys()):
+        result.differ(difference)
     if not plan.full:
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)

@@ -407,3 +407,16 @@ def test_rows_between_the_state_and_the_decision() -> None:
     assert run.published("rows a", marks(a={"id": 1}), "rows a", "schema b", "rows b") == {"a": "append"}
     assert run.published(marks(a={"id": 1}, b={"id": 1})) == {"b": "append"}
     assert run.published(marks(a={"id": 2}, b={"id": 1})) == {"a": "append"}
+
+
+def test_a_new_version_without_rows_empties_a_table_that_could_go_on() -> None:
+    """The STATE names the version that the table has: a tap that announces a newer one has read an empty table."""
+
+    def published(announced: int) -> dict[str, Mode] | None:
+        run = Run(marks(a={"version": 3}), replace="a")
+        stream = run.open("a")
+        stream.swapped, stream.version, stream.former = True, 3, 3
+        return run.published(f"activate a {announced}", marks(a={"version": announced}), end=True)
+
+    assert published(4) == {"a": "replace"}
+    assert published(3) in ({}, {"a": "extend"})

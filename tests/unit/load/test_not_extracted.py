@@ -1,0 +1,37 @@
+"""Columns that a tap cannot extract: said of each new table, with what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.load.checks.not_extracted import not_extracted
+
+_CATALOG: Any = {
+    "streams": [
+        {
+            "tap_stream_id": "public-kinds",
+            "stream": "kinds",
+            "schema": {"properties": {"id": {"type": "integer"}, "raw": {}, "bits": {"type": ["null", "string"]}}},
+            "metadata": [
+                {"breadcrumb": ["properties", "raw"], "metadata": {"inclusion": "unsupported"}},
+                {"breadcrumb": ["properties", "bits"], "metadata": {"inclusion": "unsupported"}},
+                {"breadcrumb": ["properties", "id"], "metadata": {"inclusion": "automatic"}},
+            ],
+        },
+        {"tap_stream_id": "plain", "schema": {"properties": {"id": {"type": "integer"}}}, "metadata": []},
+    ]
+}
+
+
+def test_columns_of_unknown_types_are_named() -> None:
+    """By the name of the table, both columns, and a way to load them."""
+    [difference] = not_extracted(_CATALOG, {"kinds", "plain"})
+    assert (difference.stream, difference.kind) == ("kinds", "unsupported_column")
+    assert "cannot extract raw, bits" in difference.text
+    assert "make a view" in difference.text
+
+
+def test_it_is_said_once() -> None:
+    """A table that the lake has is not named again; a tap without a catalog says nothing of columns."""
+    assert list(not_extracted(_CATALOG, {"plain"})) == []
+    assert list(not_extracted(None, {"kinds"})) == []
