@@ -158,11 +158,11 @@ def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
         footer = pq.read_metadata(file)
     at = footer.schema.names.index(column)
     chunks = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
-    known = [facts for facts in chunks if facts and facts.has_min_max]
-    if not known:
+    bounds = [facts for facts in chunks if facts and facts.has_min_max]
+    if not bounds:
         return None, None
-    high = max(facts.max for facts in known) if len(known) == len(chunks) else None
-    return min(facts.min for facts in known), high
+    high = max(facts.max for facts in bounds) if len(bounds) == len(chunks) else None
+    return min(facts.min for facts in bounds), high
 
 
 def _text(value: Any) -> Any:
