@@ -20,13 +20,14 @@ def key_after(
 ) -> tuple[str, ...]:
     """The key's columns after rows are merged by `keys` into a table with these columns; none if that is not certain.
 
-    `anew`: no row of before stays. Rows that came under no key, another key, or an older version may be there twice.
-    Their keys are read once, when the table's key changes.
+    `anew`: no row of before stays. Rows that came under no key, another key, or an older version may be there twice:
+    so may those of a narrower key, as rows older than a new key column match none. Their keys are read once, when the
+    table's key changes.
     """
     names = tuple(key_columns(columns, keys)) if keys else ()
     if not names or anew or not table.rows:
         return names
-    if table.upserts and (not table.key or set(table.key) <= set(names)):
+    if table.upserts and (not table.key or set(table.key) == set(names)):
         return names if table.key else ()
     fields = [columns.field(name) for name in names]
     return names if table.rows <= _MOST_ROWS and _are_unique(storage, table, fields) else ()
