@@ -1,16 +1,25 @@
-"""Columns of types that a tap does not know: it declares them, and sends nothing or null."""
+"""Columns that a tap cannot give us as they are: of types that it does not know, or rounded on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from typing import Any
 
 from bridge.lake.runs import Difference
-from bridge.singer.catalog import Catalog, column_facts, entries_by_name
+from bridge.schema.json_schema import MAX_DIGITS
+from bridge.singer.catalog import Catalog, StreamEntry, column_facts, columns, entries_by_name, replication_method
+
+_OF_A_DOUBLE = 15
+"""Digits that a double always holds."""
 
 
 def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Difference]:
-    """One of each new table that has such columns. Said once: `new` are the streams that the lake did not have."""
+    """Differences of each new table that has such columns. Said once: `new` are the streams that the lake did not have.
+
+    wal2json writes the numbers of PostgreSQL's log as JSON, and the taps that read it make doubles of them.
+    """
     entries = entries_by_name(catalog) if catalog else {}
     for name in sorted(new & entries.keys()):
         facts = column_facts(entries[name])
@@ -21,3 +30,29 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
                 "view in the database that casts them to text, and select the view"
             )
             yield Difference(name, "unsupported_column", text)
+        rounded = [name for name, facts in _numerics(entries[name]) if _digits(facts) > _OF_A_DOUBLE]
+        if rounded and replication_method(catalog, name) == "LOG_BASED":
+            text = (
+                f"the tap makes doubles of numbers in the database's log, so {', '.join(rounded)} may lose digits after "
+                "the fifteenth, also in a key. If they matter, set replication_method: FULL_TABLE or INCREMENTAL"
+            )
+            yield Difference(name, "log_digits", text)
+
+
+def _numerics(entry: StreamEntry) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The columns of PostgreSQL's type `numeric`, each with its schema."""
+    schemas, facts = columns(entry), column_facts(entry)
+    for path, schema in schemas.items():
+        if str(facts[path].get("sql-datatype", "")).lower().startswith("numeric"):
+            yield ".".join(path), schema
+
+
+def _digits(schema: dict[str, Any]) -> int:
+    """How many digits a number may have, as far as its schema says: by `precision`, or its bounds and `multipleOf`."""
+    if isinstance(precision := schema.get("precision"), int):
+        return precision
+    bound, step = schema.get("maximum"), schema.get("multipleOf")
+    if not bound:
+        return 0 if step else MAX_DIGITS
+    scale = max(0, -int(Decimal(str(step)).normalize().as_tuple().exponent)) if step else 0
+    return len(str(int(bound) - 1)) + scale

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bridge.load.checks.not_extracted import not_extracted
 
 _CATALOG: Any = {
@@ -35,3 +37,28 @@ def test_it_is_said_once() -> None:
     """A table that the lake has is not named again; a tap without a catalog says nothing of columns."""
     assert list(not_extracted(_CATALOG, {"plain"})) == []
     assert list(not_extracted(None, {"kinds"})) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "method", "is_said"),
+    [
+        ({"multipleOf": 1e-10, "maximum": 10**28, "exclusiveMaximum": True}, "LOG_BASED", True),
+        ({"multipleOf": 1e-10, "maximum": 10**28, "exclusiveMaximum": True}, "INCREMENTAL", False),
+        ({"multipleOf": 0.01, "maximum": 10**8, "exclusiveMaximum": True}, "LOG_BASED", False),
+        ({"precision": 30, "scale": 0}, "LOG_BASED", True),
+        ({}, "LOG_BASED", True),
+    ],
+)
+def test_numbers_that_a_log_rounds(schema: dict[str, Any], method: str, is_said: bool) -> None:
+    """PostgreSQL's `numeric` with more digits than a double holds, where it is read from the log."""
+    metadata: list[Any] = [
+        {"breadcrumb": [], "metadata": {"replication-method": method}},
+        {"breadcrumb": ["properties", "n"], "metadata": {"sql-datatype": "numeric", "inclusion": "available"}},
+    ]
+    entry = {
+        "tap_stream_id": "t",
+        "schema": {"properties": {"n": {"type": ["null", "number"], **schema}}},
+        "metadata": metadata,
+    }
+    differences = list(not_extracted({"streams": [entry]}, {"t"}))
+    assert [each.kind for each in differences] == (["log_digits"] if is_said else [])
