@@ -33,7 +33,7 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
         rounded = [name for name, facts in _numerics(entries[name]) if _digits(facts) > _OF_A_DOUBLE]
         if rounded and replication_method(catalog, name) == "LOG_BASED":
             text = (
-                f"the tap makes doubles of numbers in the database's log, so {', '.join(rounded)} may lose digits after "
+                f"the tap makes doubles of numbers in the log, so {', '.join(rounded)} may lose digits after "
                 "the fifteenth, also in a key. If they matter, set replication_method: FULL_TABLE or INCREMENTAL"
             )
             yield Difference(name, "log_digits", text)
