@@ -1,0 +1,52 @@
+"""docs/differences.md lists each kind of difference that a run can say, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.decode import changed
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/differences.md").read_text()
+HANDED_ON = {*(getattr(changed, name) for name in ("LOST_DIGITS", "CHANGED_VALUES", "DELETION_TIME"))}
+"""Kinds that reach a `Difference` as a variable."""
+
+
+def kinds() -> Iterator[str]:
+    """Yield the kinds that the code of runs writes."""
+    for path in [*(ROOT / "bridge/load").rglob("*.py"), *(ROOT / "bridge/slots").rglob("*.py")]:
+        tree = ast.parse(path.read_text())
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Difference":
+                kind = node.args[1]
+                if isinstance(kind, ast.Constant):
+                    yield str(kind.value)
+                elif isinstance(kind, ast.Name) and kind.id in constants:
+                    yield str(constants[kind.id])
+    yield from HANDED_ON
+
+
+@pytest.mark.parametrize("kind", sorted({*kinds(), "new_column", "dropped_column"}))
+def test_each_kind_is_on_the_page(kind: str) -> None:
+    """As the record of a run, `notify` and the page of the service name it."""
+    assert f"`{kind}`" in PAGE
+
+
+def test_each_row_says_what_to_type() -> None:
+    """What differs, how one learns of it, what to type: three cells, and the first two are never empty."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not re.match(r"\| what may|\|---", line)]
+    cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    assert len(rows) > 30
+    assert all(len(each) == 3 and each[0] and each[1] for each in cells), [c for c in cells if len(c) != 3]
