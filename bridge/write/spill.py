@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bridge.decode.changed import ChangeCounter
 from bridge.decode.decoder import Decoded
 from bridge.decode.exact import Reject
 from bridge.decode.key_values import changed_keys, may_change
@@ -70,7 +71,8 @@ def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> De
     rejects = [Reject(numbers[row], reason, f"/{key}", raw[row]) for row, (key, reason) in dropped.items()]
     stays = pc.invert(pc.is_in(row_numbers(decoded.table.num_rows), pa.array(list(dropped))))
     rejects = sorted([*decoded.rejects, *rejects], key=lambda reject: reject.line)
-    return replace(decoded.filter(stays), rejects=rejects)
+    changed = decoded.changed - ChangeCounter(list(decoded.table.schema)).count(b"\n".join(raw[row] for row in dropped))
+    return replace(decoded.filter(stays), rejects=rejects, changed=changed)
 
 
 def _missing_key(raw: bytes, keys: Sequence[str], names: Sequence[str], table: pa.Table, row: int) -> str | None:

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from bridge.decode.changed import LOST_DIGITS
+from bridge.decode.decoder import decode
 from bridge.exact_json import loads
+from bridge.schema.table_schema import from_singer
+from bridge.write.spill import reject_without_key
 from tests.support.tables import STRING, Shop
 from tests.unit.write.test_upsert import rows
 
@@ -117,3 +121,15 @@ def test_rows_that_a_merge_drops_are_counted(tmp_path: Path) -> None:
     merged = record.tables[0].merged
     assert (merged["updated"], merged["dropped"], merged["dropped_nulls"]) == (2, 8, 5)
     assert sorted(row["id"] for row in rows(shop)) == [7, 8]
+
+
+def test_values_of_a_row_that_is_a_reject_are_not_counted_as_changed() -> None:
+    """Only rows of the lake differ from what the tap sent."""
+    record = '{{"type":"RECORD","stream":"s","record":{{"id":{},"v":{}}}}}\n'
+    data = "".join(
+        record.format(*each) for each in (("9007199254740993", "0.10000000000000001"), ("1", "1e-400"))
+    ).encode()
+    decoded = decode(data, from_singer({"properties": {"id": NUMBER, "v": NUMBER}}, []))
+    assert dict(decoded.changed) == {(LOST_DIGITS, "id"): 1, (LOST_DIGITS, "v"): 2}
+    left = reject_without_key(decoded, data, ["id"])
+    assert ([reject.pointer for reject in left.rejects], dict(left.changed)) == (["/id"], {(LOST_DIGITS, "v"): 1})
