@@ -129,7 +129,7 @@ def test_values_of_a_row_that_is_a_reject_are_not_counted_as_changed() -> None:
     data = "".join(
         record.format(*each) for each in (("9007199254740993", "0.10000000000000001"), ("1", "1e-400"))
     ).encode()
-    decoded = decode(data, from_singer({"properties": {"id": NUMBER, "v": NUMBER}}, []))
+    decoded = decode(data, from_singer({"properties": {"id": NUMBER, "v": NUMBER}}, []), None)
     assert dict(decoded.changed) == {(LOST_DIGITS, "id"): 1, (LOST_DIGITS, "v"): 2}
     left = reject_without_key(decoded, data, ["id"])
     assert ([reject.pointer for reject in left.rejects], dict(left.changed)) == (["/id"], {(LOST_DIGITS, "v"): 1})
