@@ -279,5 +279,6 @@ class StreamKeys(Section):
     guard: Guard | None = None
     """Instead of the pipeline's `guard`, key by key."""
     on_error: Literal["fail", "hold"] | None = None
-    """What happens if the stream cannot be stored: the run fails (`fail`, the default), or the stream is held back
-    (`hold`): its table and its bookmark stay as they are, the other streams are committed, and the exit code is 5."""
+    """What happens if the stream cannot be stored: the run fails (`fail`), or the stream is held back (`hold`): its
+    table and its bookmark stay as they are, the other streams are committed, and the exit code is 5. Default: `fail`;
+    `hold` if a guard refuses the stream, as far as the STATE allows that."""
