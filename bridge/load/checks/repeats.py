@@ -19,7 +19,7 @@ from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, outlook
 from bridge.settings.options import Pipeline
 from bridge.singer.order import is_before
-from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
+from bridge.singer.state import bookmark, is_empty, is_flat, is_null, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
 
@@ -74,6 +74,11 @@ class Seen:
             warnings.append(
                 f"rows were added, and no bookmark came with them: {', '.join(unsaid)}. The next run adds the same "
                 f"rows again, unless the tap knows by itself where to go on; {_UPSERT}"
+            )
+        if null := [one.stream for one in empty if one.is_chosen and is_null(self.after.state, one.names)]:
+            warnings.append(
+                f"rows were added, and their bookmark is null: {', '.join(null)}. The next run adds the same rows "
+                f"again: choose a replication key that is never NULL; {_UPSERT}"
             )
         for one in added:
             if one not in empty and (table := self.before.table(one.names)) and table.rows:
