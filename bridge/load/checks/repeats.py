@@ -155,14 +155,19 @@ def _value(mark: Any) -> Any:
     return mark.get("replication_key_value") if isinstance(mark, dict) and not mark.get("partitions") else None
 
 
-def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
-    """The least and the greatest value of a column as the file's footer says it, None where it does not."""
+def column_statistics(lake: Storage, key: str, column: str) -> list[Any]:
+    """What the file's footer says of a column, by row group; None where it says nothing."""
     import pyarrow.parquet as pq  # here: few runs need it
 
     with lake.open(key) as file:
         footer = pq.read_metadata(file)
     at = footer.schema.names.index(column)
-    chunks = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
+    return [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
+
+
+def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column as the file's footer says it, None where it does not."""
+    chunks = column_statistics(lake, key, column)
     bounds = [facts for facts in chunks if facts and facts.has_min_max]
     if not bounds:
         return None, None

@@ -43,8 +43,22 @@ def test_rows_without_a_replication_key_are_said(lake: Lake, method: dict[str, A
     assert text.startswith("a: at: 2 rows have none, so")
     assert "replication_method: FULL_TABLE" in text
     assert "singer-bridge run p --full -s a" in text
-    after = lake.run(schema("at"), row(5, at=5), state(a={"at": 5}), streams={"a": method})
-    assert counts(after) == []  # older rows of the table are not rows of the run
+
+
+@pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT])
+def test_the_runs_after_it_say_it_too(lake: Lake, method: dict[str, Any]) -> None:  # noqa: F811
+    """They did not see whether those rows changed. A key that is written into them, or a whole table, ends it."""
+    keys = method | {"rename": {"at": "moment"}}
+    lake.run(schema("at"), ROWS, state(a={"at": 4}), streams={"a": keys})
+    lake.run(schema("at"), row(5, at=5), state(a={"at": 5}), streams={"a": keys})
+    after = lake.run(schema("at"), row(6, at=6), state(a={"at": 6}), streams={"a": keys})
+    assert (counts(after), after.marks["differs"]) == ([(KIND, 2)], ["a"])
+    if method is UPSERT:
+        now = [row(2, at=7), row(3, at=7)]
+        assert counts(lake.run(schema("at"), now, state(a={"at": 7}), streams={"a": keys})) == []
+    else:
+        whole = {"a": {"load_method": "overwrite"}}
+        assert counts(lake.run(schema("at"), row(1), state(a={"at": 7}), streams=whole)) == []
 
 
 def test_a_full_run_of_an_incremental_stream_says_it(lake: Lake) -> None:  # noqa: F811
