@@ -1,4 +1,4 @@
-"""Asks the PostgreSQL that a tap reads what no catalog says, before any run: which columns have NULLs.
+"""Asks the PostgreSQL that a tap reads what its catalog does not say, such as which columns have NULLs.
 
 psycopg comes with the extra `postgres`. A question is bounded in time, as somebody waits for the answer.
 """
@@ -21,6 +21,7 @@ _LIMIT = "5s"
 _ALTOGETHER = 30
 """Seconds for all columns: what is not asked by then is not known."""
 _EXTRA = "pip install 'singer-bridge[postgres]'"
+_NOT_NULL = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s AND attnotnull"
 
 
 class NotAsked(Exception):
@@ -84,11 +85,11 @@ def _has_null(connection: Any, table: tuple[str, str], column: str) -> bool | No
     import psycopg
     from psycopg import sql
 
-    statement = sql.SQL("SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1")
+    name, question = sql.Identifier(*table), sql.SQL("SELECT 1 FROM {} WHERE {} IS NULL LIMIT 1")
     try:
-        return (
-            connection.execute(statement.format(sql.Identifier(*table), sql.Identifier(column))).fetchone() is not None
-        )
+        if connection.execute(_NOT_NULL, (name.as_string(connection), column)).fetchone():
+            return False  # older servers would read all of the table
+        return connection.execute(question.format(name, sql.Identifier(column))).fetchone() is not None
     except psycopg.Error:
         if connection.closed:
             raise

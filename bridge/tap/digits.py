@@ -50,11 +50,11 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     if source is None or source.kind == "other" or not any(map(any, map(_doubles, doubtful))):
         return catalog, []
     try:
-        known = _of_postgres(source, doubtful)
+        digits = _of_postgres(source, doubtful)
     except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, known.get(place(entry), {}))
+        _write(entry, digits.get(place(entry), {}))
     return catalog, []
 
 

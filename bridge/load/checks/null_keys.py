@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -53,11 +54,11 @@ def _nulls(lake: Storage, pipeline: str, table: TableState, method: Method) -> C
         parts = [field.name for field in columns if source(field) == name]
         if len(parts) == 1:
             files = [f"{table.folder}/{file}" for file in list(table.files)[:_FOOTERS]]
-            rows[name] = sum(parallel_map(lake, lambda key, column=parts[0]: _nulls_of(lake, key, column), files))
+            rows[name] = sum(parallel_map(lake, partial(_nulls_of, lake, parts[0]), files))
     return +rows
 
 
-def _nulls_of(lake: Storage, key: str, column: str) -> int:
+def _nulls_of(lake: Storage, column: str, key: str) -> int:
     """What a file's footer says; a file that is older than the column has none of it."""
     with suppress(BridgeError, OSError, ValueError):
         chunks = column_statistics(lake, key, column)

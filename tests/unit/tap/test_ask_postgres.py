@@ -69,6 +69,16 @@ def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pyte
     assert text.endswith(": public-busy.updated_at, public-gone.updated_at")
 
 
+def test_a_column_that_is_never_null_is_not_read(server: Server) -> None:
+    """Its declaration says so: a locked table answers, too."""
+    with psycopg.connect(server.conninfo("postgres")) as connection:
+        connection.execute("create table strict (id int, updated_at timestamptz not null)")
+        connection.commit()
+        connection.execute("lock table strict")
+        catalog, asked = {"streams": [entry("strict")]}, {"public-strict": ["updated_at"]}
+        assert columns_with_nulls(pipeline(server), ["cat"], catalog, asked) == ({}, [])
+
+
 def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`add` proposes the whole table instead of a column with NULLs, and says why."""
     monkeypatch.setattr("click.prompt", lambda *_, **__: "yes")
