@@ -10,9 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.decode.postgres_text import INFINITE, array_items
@@ -21,6 +23,8 @@ from bridge.schema.json_schema import MAX_DIGITS, TIMESTAMP, children, is_json, 
 LOST_DIGITS, CHANGED_VALUES, DELETION_TIME = "lost_digits", "changed_values", "deletion_time"
 """Numbers that a double does not hold; values that became others: cut, moved into a range, or null; deletions whose
 mark is no time."""
+NULL_KEY = "null_replication_key"
+"""Rows without a value in the column that tells which rows have changed."""
 KINDS = {pa.float64(): LOST_DIGITS, TIMESTAMP: CHANGED_VALUES, pa.date32(): CHANGED_VALUES}
 """What may happen to values of a type."""
 
@@ -48,6 +52,16 @@ def count_nulls(
     for field, old, new in zip(fields, before, now, strict=True):
         if new.null_count > old.null_count:
             changed[CHANGED_VALUES, field.name] += new.null_count - old.null_count
+
+
+def null_keys(table: pa.Table, properties: Collection[str]) -> Changed:
+    """Count the rows without a value in each of these properties, which may be in two columns."""
+    changed: Changed = Counter()
+    for name in properties:
+        columns = [table.column(n) for n, field in enumerate(table.schema) if source(field) == name]
+        if columns and all(column.null_count for column in columns):
+            changed[NULL_KEY, name] = pc.sum(reduce(pc.and_, map(pc.is_null, columns))).as_py()
+    return +changed
 
 
 class ChangeCounter:

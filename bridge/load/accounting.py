@@ -149,10 +149,15 @@ class Accounting:
                 self._warnings.append(f"{stream}: rows of {folders:,} {text}")
         for stream, fields in report.extra.items():
             self.extra[stream].update(fields)
-        for stream, changed in report.changed.items():
-            self.changed[stream].count(changed)
+        self._count_changed(report)
         for rejects in report.rejects:
             self.reject(rejects)
+
+    def _count_changed(self, report: WorkReport) -> None:
+        for stream, changed in report.changed.items():
+            self.changed[stream].count(changed)
+            if self._held:
+                self._held.check_null_keys(stream, self.changed[stream].null_keys)
 
     def reject(self, rejects: Rejected) -> None:
         """Count a reject file, which the commit of its stream's rows names. Raises `DataError` above the limit."""

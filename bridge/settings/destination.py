@@ -273,6 +273,8 @@ class StreamKeys(Section):
     """What happens to a new column: it is added (`evolve`, the default), it is an error, or it is left out."""
     new_columns: Literal["add", "warn", "ignore"] | None = None
     """Instead of the pipeline's `new_columns`."""
+    on_null_key: Literal["warn", "fail"] | None = None
+    """Instead of the pipeline's `on_null_key`."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
     """What happens if a column needs a wider type: its older files are rewritten (`rewrite`, the default), a second
     column is added, or it is an error."""

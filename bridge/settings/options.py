@@ -243,6 +243,9 @@ class Keys(Section):
     """What happens if the source has a column that the kept catalog lacks. `add`: it is loaded from this run on,
     and the run says so. `warn`: the run says so, and the table differs. `ignore`: nothing. Default: `add` where all
     columns of the stream are selected, or a pattern names the column; else `warn`."""
+    on_null_key: Literal["warn", "fail"] = "warn"
+    """What happens to rows of an incremental stream whose replication key is NULL: the tap does not see them again when
+    they change. `warn`: the run says so. `fail`: the run fails, and none of them is committed."""
     rejects: Rejects = Rejects()
     guard: Guard | None = Guard()
     spool: Spool = Spool()
@@ -325,6 +328,10 @@ class Pipeline(Keys):
     def load_method(self, name: str) -> str:
         """How one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
+
+    def refuses_null_keys(self, name: str) -> bool:
+        """Whether rows of a stream without a replication key are an error."""
+        return (self.stream(name).on_null_key or self.on_null_key) == "fail"
 
     @property
     def decides_methods(self) -> bool:

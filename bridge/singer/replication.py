@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,16 +79,20 @@ def _plain(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text).decode().strip()
 
 
-def propose(entry: StreamEntry) -> Proposal:
-    """Propose for a stream of a catalog; the catalog's own method and key stay."""
+def propose(entry: StreamEntry, nulls: Collection[str] = ()) -> Proposal:
+    """Propose for a stream of a catalog; the catalog's own method and key stay.
+
+    `nulls`: columns with NULLs. No incremental run sees such a row again, so none of them is proposed.
+    """
     name, alone = stream_id(entry), {"streams": [entry]}
     keys, candidates = tuple(key_properties(entry)), _candidates(entry)
+    whole = [one for one in candidates if one.column not in nulls]
     declared, chosen = replication_method(alone, name), replication_key(alone, name)
-    column = chosen or next((one.column for one in candidates if one.kind == "updated"), None)
+    column = chosen or next((one.column for one in whole if one.kind == "updated"), None)
     method = declared if declared in ("FULL_TABLE", "INCREMENTAL", "LOG_BASED") else None
     method = method or ("INCREMENTAL" if chosen or (column and keys) else "FULL_TABLE")
     if method == "INCREMENTAL" and column is None and candidates:
-        column = candidates[0].column
+        column = (whole or candidates)[0].column
     column = column if method == "INCREMENTAL" else None
     merges = bool(keys) and method != "FULL_TABLE"
     return Proposal(
@@ -98,7 +103,7 @@ def propose(entry: StreamEntry) -> Proposal:
         method=method,  # type: ignore[arg-type]
         replication_key=column,
         load_method="upsert" if merges else "auto",
-        reason=_reason(declared, method, column, keys),
+        reason=_reason(declared, method, column, keys) + _of_nulls(candidates, column, nulls),
     )
 
 
@@ -111,6 +116,14 @@ def _reason(declared: str | None, method: str, column: str | None, keys: tuple[s
     if keys:
         return "no column tells which rows have changed; each run loads the whole table"
     return "it has no key: each run loads the whole table"
+
+
+def _of_nulls(candidates: Collection[Candidate], column: str | None, nulls: Collection[str]) -> str:
+    """Why a column is not proposed, or what the chosen one leaves out."""
+    if column in nulls:
+        return f"; {column} is NULL in some rows: incremental runs do not see these again"
+    left = [one.column for one in candidates if one.column in nulls and one.kind == "updated"]
+    return f"; {', '.join(left)}: NULL in some rows, which incremental runs would not see again" if left else ""
 
 
 def _candidates(entry: StreamEntry) -> tuple[Candidate, ...]:

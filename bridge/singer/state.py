@@ -134,6 +134,20 @@ def resume_point(state: Any, stream: StreamName) -> Any:
     return _resume_point(bookmark(state, stream))
 
 
+def is_null(state: Any, stream: StreamName) -> bool:
+    """Whether the stream has a bookmark by a replication key, and no value of it: a tap starts from the beginning."""
+    value = bookmark(state, stream)
+    if not isinstance(value, dict) or _has_markers(value) or _resume_point(value) is not None:
+        return False
+    parts = (value, *(_partitions(value) or ()))
+    return any("replication_key_value" in part or part.get("replication_key") for part in parts)
+
+
+def standing_point(state: Any, stream: StreamName) -> Any:
+    """As `resume_point`, but that a bookmark of null is one as well: if it stays so, each run brings the same rows."""
+    return {"replication_key_value": None} if is_null(state, stream) else resume_point(state, stream)
+
+
 def has_own_bookmark(state: Any, stream: StreamName) -> bool:
     """Whether the STATE has a bookmark of the stream that is not by contexts, as those of child streams are."""
     value = bookmark(state, stream)

@@ -14,7 +14,8 @@ from typing import Any
 
 from bridge.schema.json_schema import INT64_DIGITS, MAX_DIGITS
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, StreamEntry, column_facts, root_facts, stream_id
+from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
+from bridge.tap.ask_postgres import NotAsked, asked, place
 from bridge.tap.slot_source import SlotSource, slot_source
 
 Digits = dict[str, tuple[int, int]]
@@ -22,9 +23,6 @@ Digits = dict[str, tuple[int, int]]
 
 _SQL_TYPE = re.compile(r"(?:numeric|decimal|dec|fixed|number)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)", re.IGNORECASE)
 _WORDS = ("multipleOf", "precision", "scale")
-_PATIENCE = 10
-"""Seconds for connecting."""
-_EXTRA = "pip install 'singer-bridge[postgres]'"
 _COLUMNS = """
 select n.nspname::text, c.relname::text, a.attname::text,
   ((m.typmod - 4) >> 16) & 65535, ((((m.typmod - 4) & 2047) # 1024) - 1024)
@@ -52,11 +50,11 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     if source is None or source.kind == "other" or not any(map(any, map(_doubles, doubtful))):
         return catalog, []
     try:
-        asked = _of_postgres(source, doubtful)
-    except _NotAsked as reason:
+        digits = _of_postgres(source, doubtful)
+    except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, asked.get(_place(entry), {}))
+        _write(entry, digits.get(place(entry), {}))
     return catalog, []
 
 
@@ -73,10 +71,6 @@ def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
             if schema is not None:
                 schema |= {word: former[word] for word in _WORDS if word in former}
     return now
-
-
-class _NotAsked(Exception):
-    """Why the database was not asked."""
 
 
 def _properties(entry: StreamEntry) -> dict[str, Any]:
@@ -123,27 +117,11 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _place(entry: StreamEntry) -> tuple[str, str]:
-    """The schema and the name of a stream's table."""
-    schema = str(root_facts(entry).get("schema-name") or "public")
-    return schema, str(entry.get("table_name") or stream_id(entry).partition("-")[2])
-
-
 def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tuple[str, str], Digits]:
-    if not source.parameters or source.tunnel:
-        raise _NotAsked("set source.replication_slot.url to an address of the database")
-    try:
-        import psycopg
-    except ImportError:
-        raise _NotAsked(_EXTRA) from None
-    places = [_place(entry) for entry in entries]
-    parameters: dict[str, Any] = {"connect_timeout": _PATIENCE, **source.parameters}
+    places = [place(entry) for entry in entries]
     result: dict[tuple[str, str], Digits] = {}
-    try:
-        with psycopg.connect(autocommit=True, **parameters) as connection:
-            values = [schema for schema, _ in places], [table for _, table in places]
-            for schema, table, column, precision, scale in connection.execute(_COLUMNS, values).fetchall():
-                result.setdefault((schema, table), {})[column] = precision, scale
-    except psycopg.Error as error:
-        raise _NotAsked((str(error).strip().splitlines() or [type(error).__name__])[0]) from None
+    with asked(source) as connection:
+        values = [schema for schema, _ in places], [table for _, table in places]
+        for schema, table, column, precision, scale in connection.execute(_COLUMNS, values).fetchall():
+            result.setdefault((schema, table), {})[column] = precision, scale
     return result

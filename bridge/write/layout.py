@@ -40,6 +40,8 @@ class TableLayout:
     """Pending files can be read before their commit: a view does that."""
     hard_delete: bool | None = None
     """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
+    watched: tuple[str, ...] = ()
+    """Properties that tell the tap which rows have changed: rows without one are counted."""
 
     @property
     def merges_changes(self) -> bool:

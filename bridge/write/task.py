@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.decode.absent_columns import absent_columns
+from bridge.decode.changed import null_keys
 from bridge.decode.decoder import Decoded
 from bridge.decode.versions import by_version, is_mixed
 from bridge.errors import BridgeError
@@ -150,7 +151,8 @@ class SegmentReader:
         extra = self.report.extra.setdefault(segment.stream, {})
         for name, count in decoded.extra.items():
             extra[name] = extra.get(name, 0) + count
-        for (kind, column), count in decoded.changed.items():
+        nulls = null_keys(decoded.table, self._context.layouts[segment.stream].watched)
+        for (kind, column), count in (decoded.changed + nulls).items():
             changed = self.report.changed.setdefault(segment.stream, {}).setdefault(kind, {})
             changed[column] = changed.get(column, 0) + count
         versions = self.report.versions.setdefault(segment.stream, [])

@@ -137,3 +137,23 @@ def _every_comment_may_be_uncommented(file: Path) -> None:
         (file.parent / "one.yaml").write_text("\n".join(changed) + "\n")
         config: Any = load(file.parent / "one.yaml", variables).pipeline("p").source.config
         assert config.keys() - before.keys() == ({name[1]} if name else set()), line
+
+
+def test_a_replication_key_with_nulls(server: Server, sql: Callable[[str], object], project: Project) -> None:
+    """`add` and `discover` do not propose it, and the lake equals the source; who chooses it is told each time."""
+    sql("update users set updated_at = null where id > 100")
+    streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", "public-users"), ("(yes, each, no) [yes]: ", "yes")]
+    said = talk(f"add p --tap {project.tap}", [*answers(server), *streams], project.folder)
+    assert "INCREMENTAL" not in said
+    file = project.folder / "bridge.yaml"
+    assert "updated_at: NULL in some rows" in file.read_text()
+    stale = ("public-users", "count(*) filter (where name is null or name != 'new')", "1")
+    for name in ("old", "new"):
+        sql(f"update users set name = '{name}'")
+        assert project.command("run", "p").code == 0
+    assert project.rows(*stale) == [(0,)]
+    chosen = "{replication_method: INCREMENTAL, replication_key: updated_at, load_method: upsert}"
+    file.write_text(re.sub(r"public-users: \{.*\}", f"public-users: {chosen}", file.read_text()))
+    for count in (200, 200):
+        done = project.command("run", "p", "--json")
+        assert [(each["kind"], each["rows"]) for each in done.json["differences"]] == [("null_replication_key", count)]

@@ -33,6 +33,7 @@ READ_ON = {
     "notify.on": "alerts.md#notifications",
     "metrics.textfile": "alerts.md#prometheus",
     "openlineage.url": "alerts.md#openlineage",
+    "on_null_key": "loading.md#rows-without-a-replication-key",
     "on_no_state": "loading.md#what-looks-wrong-beside-earlier-runs",
     "source.discover": "catalog.md#a-run-discovers-by-itself",
     "source.select": "catalog.md#select",

@@ -161,8 +161,9 @@ def _choose_streams(written: _Written) -> None:
     name, after = written.name, written.path.read_bytes()
     try:
         chosen = Selection((name,), written.path).pipeline()
+        source = Source(chosen.pipeline, chosen.home)
         with console(err=True).status("discovering"):
-            catalog = Source(chosen.pipeline, chosen.home).discover()
+            catalog = source.discover()
         if catalog is None:
             click.echo("this tap does not discover: it decides by itself what it sends")
             console().print(f"next: singer-bridge run {typed(chosen.pipeline)}", soft_wrap=True)
@@ -174,7 +175,7 @@ def _choose_streams(written: _Written) -> None:
         console().print(f"the pipeline is added; correct it, then: singer-bridge discover {name}", soft_wrap=True)
         return
     patterns = ask_streams(catalog)
-    proposals = ask_proposals(catalog, loaded_streams(catalog, patterns))
+    proposals = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
     complete = replace(written, entry=replace(written.entry, select=patterns, streams=lines_of(proposals)))
     if written.path.read_bytes() != after:
         hint = f"somebody changed it meanwhile; write it yourself:\n{name}:\n{complete.entry.text()}"

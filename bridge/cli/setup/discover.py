@@ -42,7 +42,7 @@ def discover(selection: Selection, diff: bool, json_output: bool) -> int:
         as_json(_changes(source) if diff else catalog)
         return 0
     if not diff:
-        print_unknown(_streams(source, catalog), source.pipeline, typed(source.pipeline))
+        print_unknown(source, _streams(source, catalog), typed(source.pipeline))
     _print_changes(source, catalog, diff=diff)
     return 0
 

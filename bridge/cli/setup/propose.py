@@ -9,10 +9,11 @@ import click
 
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console, count_of, note, print_table
-from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, is_system, root_facts, stream_id
+from bridge.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched
+from bridge.tap.ask_postgres import columns_with_nulls
+from bridge.tap.source import Source
 
 _FULL = "full"
 _LISTED = 40
@@ -49,9 +50,9 @@ def _default_patterns(catalog: Catalog) -> list[str]:
     return [stream_id(entry) for entry in own]
 
 
-def ask_proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
+def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
     """Show how these streams could be replicated, and return the proposals that the user accepts."""
-    proposals = _proposals(catalog, streams)
+    proposals = _proposals(source, catalog, streams)
     _print(proposals)
     answer = click.prompt(
         "replicate them so?", type=click.Choice(["yes", "each", "no"]), default="yes", show_choices=True
@@ -61,8 +62,22 @@ def ask_proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
     return proposals if answer == "yes" else [_ask_one(proposal) for proposal in proposals]
 
 
-def _proposals(catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
-    return [propose(entry) for entry in catalog["streams"] if stream_id(entry) in streams]
+def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
+    """Propose for these streams; a database that can be asked says which columns have NULLs."""
+    entries = [entry for entry in catalog["streams"] if stream_id(entry) in streams]
+    first = [propose(entry) for entry in entries]
+    doubtful = {each.stream: _doubtful(each) for each in first if each.method == "INCREMENTAL"}
+    nulls, notes = columns_with_nulls(source.pipeline, source.argv, catalog, doubtful)
+    for text in notes:
+        note("warning", "yellow", source.redact.text(text))
+    return [propose(entry, nulls.get(stream_id(entry), ())) for entry in entries] if nulls else first
+
+
+def _doubtful(proposal: Proposal) -> list[str]:
+    """The columns of which a proposal takes one, unless they have NULLs."""
+    others = (one.column for one in proposal.candidates if one.kind == "updated" and proposal.declared is None)
+    columns = dict.fromkeys([*filter(None, [proposal.replication_key]), *others])
+    return [column for column in columns if column not in proposal.keys]
 
 
 def _print(proposals: Sequence[Proposal]) -> None:
@@ -101,17 +116,15 @@ def lines_of(proposals: Sequence[Proposal]) -> list[str]:
     return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
 
 
-def print_unknown(catalog: Catalog, pipeline: Pipeline, name: str) -> None:
+def print_unknown(source: Source, catalog: Catalog, name: str) -> None:
     """Print proposals, as lines to paste, for streams without a replication method.
 
     `catalog` has the settings' overrides in it; `name` is what is typed to choose the pipeline.
     """
+    pipeline = source.pipeline
     loaded = loaded_streams(catalog, pipeline.source.select)
-    unknown = [
-        proposal
-        for proposal in _proposals(catalog, loaded)
-        if proposal.declared is None and pipeline.load_method(proposal.stream) == "auto"
-    ]
+    open_ = {one for one in loaded if not replication_method(catalog, one) and pipeline.load_method(one) == "auto"}
+    unknown = _proposals(source, catalog, open_)
     if not unknown:
         return
     what = f"no replication method is known of {count_of(len(unknown), 'stream')}"

@@ -7,6 +7,7 @@ from bridge.lake.runs import Difference
 from bridge.load.checks.failure_hints import restarted
 from bridge.load.checks.marks import LoadedRun
 from bridge.load.checks.not_extracted import not_extracted
+from bridge.load.checks.null_keys import say_null_keys
 from bridge.load.checks.repeats import Seen
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
@@ -35,6 +36,7 @@ def look_back(
     for difference in not_extracted(catalog, result.streams.keys() - before.tables.keys()):
         result.differ(difference)
     if not plan.full:
+        say_null_keys(plan.committer.storage, result, plan.tables.methods, after)
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
         loaded = LoadedRun(

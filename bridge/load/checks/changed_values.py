@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bridge.decode.changed import DELETION_TIME, LOST_DIGITS
+from bridge.decode.changed import DELETION_TIME, LOST_DIGITS, NULL_KEY
 from bridge.lake.runs import Difference
 from bridge.schema.merging import label
 from bridge.schema.table_schema import TableSchema
@@ -17,6 +17,8 @@ TEXT_COLUMN = "text_column"
 """The kind of a difference: numbers, times or booleans that are text from now on."""
 _UNLESS = "If that is not meant, correct the type in the tap's settings or catalog, then"
 _EXACT = "give it multipleOf in the catalog, such as 0.01 for two digits after the point (docs/types.md), then"
+COMPLETE = "Set `replication_method: FULL_TABLE, load_method: auto` for the stream, or another replication_key"
+"""What to do about rows without a replication key."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,11 @@ class ChangedValues:
             for column, count in sorted(columns.items()):
                 yield Difference(stream, kind, f"{column}: {_counted(kind, count, again)}", count)
 
+    @property
+    def null_keys(self) -> Counter[str]:
+        """How many rows lack the value that would tell when they change, by its column."""
+        return self.values.get(NULL_KEY, Counter())
+
 
 def text_columns(before: TableSchema, after: TableSchema) -> dict[str, str]:
     """The columns of a table that a SCHEMA makes text, each with a sentence for people."""
@@ -52,6 +59,11 @@ def text_columns(before: TableSchema, after: TableSchema) -> dict[str, str]:
 
 
 def _counted(kind: str, count: int, again: str) -> str:
+    if kind == NULL_KEY:
+        rows = f"{count:,} row{' has' if count == 1 else 's have'}"
+        return (
+            f"{rows} none, so an incremental run does not see them again when they change. {COMPLETE}, then `{again}`"
+        )
     values = f"{count:,} value{'' if count == 1 else 's'}"
     if kind == LOST_DIGITS:
         return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} `{again}`"

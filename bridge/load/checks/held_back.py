@@ -12,6 +12,7 @@ children, as settings and catalog name them, and all LOG_BASED streams, are held
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ import pyarrow as pa
 from bridge.errors import BridgeError, DataError, StreamsHeldBack
 from bridge.lake.log import Snapshot
 from bridge.load.barriers import Barrier, Mode, StreamProgress
+from bridge.load.checks.changed_values import COMPLETE
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, replication_method, root_facts, selected_streams, stream_entry, stream_ids
@@ -68,6 +70,13 @@ class HeldBack:
         with self._lock:
             self.errors.setdefault(self._id(stream), error)
             self._spread(self._id(stream))
+
+    def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
+        """Hold a stream back, or raise `DataError`, if it has rows without a replication key and may not."""
+        if rows and stream not in self.names and self._pipeline.refuses_null_keys(stream):
+            hint = f"none of them was committed. {COMPLETE}; or on_null_key: warn"
+            what = "rows have no replication key, so an incremental run does not see them again when they change"
+            self.hold(stream, DataError(what, hint=hint, stream=stream, column=", ".join(rows)))
 
     def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
         """Hold a stream back whose commit the guard refuses, so that it does not stop the others.

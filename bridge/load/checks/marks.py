@@ -21,7 +21,7 @@ from bridge.load.result import Counts
 from bridge.load.tables.methods import Method
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, replication_method
-from bridge.singer.state import bookmark, resume_point
+from bridge.singer.state import bookmark, is_null, standing_point
 from bridge.storage import Storage
 
 _EARLIER, _FEWEST = 10, 5
@@ -86,7 +86,10 @@ class LoadedRun:
         return f"{what}. What to do: {fix}"
 
     def _at(self, stream: str) -> str:
-        return f"at {short_bookmark(bookmark(self.after.state, self.pipeline.names_of(stream)))}"
+        names = self.pipeline.names_of(stream)
+        return (
+            "at null" if is_null(self.after.state, names) else f"at {short_bookmark(bookmark(self.after.state, names))}"
+        )
 
     def _unknown_position(self) -> Iterator[str]:
         """Yield the streams without a STATE, apart from those that are to be appended to, or of unknown replication."""
@@ -99,11 +102,11 @@ class LoadedRun:
             return
         for stream, counts in self.counts.items():
             names = self.pipeline.names_of(stream)
-            point = resume_point(self.after.state, names)
+            point = standing_point(self.after.state, names)
             # A tap may send the one row at the bookmark again in each run: that is how many taps are made.
             if counts.committed < 2 or point is None or not self._is_incremental(stream):
                 continue
-            if _is_of_today(bookmark(self.after.state, names)) or point != resume_point(self.before.state, names):
+            if _is_of_today(bookmark(self.after.state, names)) or point != standing_point(self.before.state, names):
                 continue
             if all(_stood(run, stream, names, point) for run in earlier) and not self._repeats(stream, counts, earlier):
                 yield stream
@@ -119,7 +122,8 @@ class LoadedRun:
         method, declared = self.methods.get(stream), replication_method(self.catalog, stream)
         if method is None or method.mode == "replace" or self.pipeline.stream(stream).lookback is not None:
             return False
-        return declared == "INCREMENTAL" or (declared is None and bool(method.bookmark))
+        by_key = bool(method.bookmark) or is_null(self.after.state, self.pipeline.names_of(stream))
+        return declared == "INCREMENTAL" or (declared is None and by_key)
 
     def _usual(self, earlier: Sequence[RunRecord]) -> dict[str, str]:
         """The streams with far fewer rows than usual, each with both numbers."""
@@ -140,8 +144,8 @@ def _stood(run: RunRecord, stream: str, names: tuple[str, ...], point: object) -
         result
         and result.records > 1
         and result.load_method != "overwrite"  # as a full run does
-        and resume_point(run.state_before, names) == point
-        and resume_point(run.state, names) == point
+        and standing_point(run.state_before, names) == point
+        and standing_point(run.state, names) == point
     )
 
 

@@ -19,7 +19,7 @@ from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, outlook
 from bridge.settings.options import Pipeline
 from bridge.singer.order import is_before
-from bridge.singer.state import bookmark, is_empty, is_flat, resume_point
+from bridge.singer.state import bookmark, is_empty, is_flat, is_null, resume_point
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import unmatched_globs
 
@@ -74,6 +74,11 @@ class Seen:
             warnings.append(
                 f"rows were added, and no bookmark came with them: {', '.join(unsaid)}. The next run adds the same "
                 f"rows again, unless the tap knows by itself where to go on; {_UPSERT}"
+            )
+        if null := [one.stream for one in empty if one.is_chosen and is_null(self.after.state, one.names)]:
+            warnings.append(
+                f"rows were added, and their bookmark is null: {', '.join(null)}. The next run adds the same rows "
+                f"again: choose a replication key that is never NULL; {_UPSERT}"
             )
         for one in added:
             if one not in empty and (table := self.before.table(one.names)) and table.rows:
@@ -150,14 +155,19 @@ def _value(mark: Any) -> Any:
     return mark.get("replication_key_value") if isinstance(mark, dict) and not mark.get("partitions") else None
 
 
-def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
-    """The least and the greatest value of a column as the file's footer says it, None where it does not."""
+def column_statistics(lake: Storage, key: str, column: str) -> list[Any]:
+    """What the file's footer says of a column, by row group; None where it says nothing."""
     import pyarrow.parquet as pq  # here: few runs need it
 
     with lake.open(key) as file:
         footer = pq.read_metadata(file)
     at = footer.schema.names.index(column)
-    chunks = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
+    return [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
+
+
+def _bounds_of(lake: Storage, key: str, column: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column as the file's footer says it, None where it does not."""
+    chunks = column_statistics(lake, key, column)
     bounds = [facts for facts in chunks if facts and facts.has_min_max]
     if not bounds:
         return None, None

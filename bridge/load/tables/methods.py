@@ -31,6 +31,13 @@ class Method:
     bookmark: str = ""
     parent: str = ""
     """The stream whose bookmark may cover this one's rows."""
+    resumes_by: tuple[str, ...] = ()
+    """The columns of the bookmark, if it is known to be incremental."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Columns that tell which rows have changed: the tap does not see again a row that has none."""
+        return self.resumes_by if self.mode != "replace" else ()
 
     @property
     def each_run(self) -> str:
@@ -84,10 +91,12 @@ def decide(
     if glob and setting != "auto":
         reason = f"as set for {glob}"
     is_known = setting != "auto" or bool(method or bookmarks)
-    column = ", ".join(bookmarks or ()) or replication_key(catalog, stream) or ""
+    key = replication_key(catalog, stream)
+    columns = tuple(bookmarks or ([key] if key else ()))
+    resumes_by = columns if method == "INCREMENTAL" or (method is None and bookmarks) else ()
     entry = stream_entry(catalog, stream)
     parent = pipeline.stream(stream).parent or (root_facts(entry).get("parent-tap-stream-id") if entry else "")
-    return Method(mode, reason, is_known, tuple(keys), column, str(parent or ""))
+    return Method(mode, reason, is_known, tuple(keys), ", ".join(columns), str(parent or ""), resumes_by)
 
 
 def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:

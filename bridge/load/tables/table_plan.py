@@ -191,10 +191,11 @@ class TablePlanner:
     def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
         """The layout with keys and the handling of deletions. Raises `SettingsError` without a key."""
         stream = message.stream
-        own = self._pipeline.stream(stream).hard_delete
+        own, method = self._pipeline.stream(stream).hard_delete, self._method(message)
         hard = self._pipeline.destination.hard_delete if own is None else own
-        if self._method(message).mode != "upsert":
-            return replace(target, hard_delete=hard)
+        target = replace(target, hard_delete=hard, watched=method.watched)
+        if method.mode != "upsert":
+            return target
         keys = self._keys(message)
         if not keys:
             hint = "set key_properties for it under streams, or another load_method"
@@ -294,8 +295,7 @@ class TablePlanner:
         return method.mode, method.reason
 
     def _method(self, message: Schema) -> Method:
-        bookmarks, keys = message.bookmark_properties, self._keys(message)
-        return self._decide(message.stream, bookmarks, keys)
+        return self._decide(message.stream, message.bookmark_properties, self._keys(message))
 
     def repeating(self, streams: Iterable[str]) -> list[str]:
         """Which of these streams a run would add once more, as far as the catalog says; none if it is told to.

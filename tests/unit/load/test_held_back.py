@@ -33,7 +33,7 @@ for line in open(sys.argv[1]):
     message = json.loads(line)
     if message["type"] == "EXIT":
         sys.exit(3)
-    mark = marks.get(message.get("stream"), {}).get("replication_key_value", 0)
+    mark = marks.get(message.get("stream"), {}).get("replication_key_value") or 0
     if message["type"] != "RECORD" or message["record"]["id"] > mark:
         print(line, end="", flush=True)
 """

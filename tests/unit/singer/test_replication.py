@@ -94,3 +94,20 @@ def test_the_line_to_paste_is_yaml_of_ours() -> None:
     assert name == "public-orders"
     assert StreamKeys(**keys).replication_key == "updated at"
     assert keys == proposal.settings()
+
+
+def test_a_column_with_nulls_is_not_proposed() -> None:
+    """An incremental run does not see such a row again: another column, or the whole table, and why."""
+    stream = entry({"id": NUMBER, "updated_at": TIME, "modified_at": TIME, "created_at": TIME}, ["id"])
+    assert propose(stream, {"updated_at"}).replication_key == "modified_at"
+    whole = propose(stream, {"updated_at", "modified_at"})
+    assert (whole.method, whole.replication_key, whole.load_method) == ("FULL_TABLE", None, "auto")
+    assert "updated_at, modified_at: NULL in some rows" in whole.reason
+    chosen = propose(entry({"id": NUMBER, "n": NUMBER}, ["id"], **{"replication-key": "n"}), {"n"})
+    assert (chosen.method, chosen.replication_key) == ("INCREMENTAL", "n")
+    assert "n is NULL in some rows" in chosen.reason
+    declared = propose(
+        entry({"id": NUMBER, "a_at": TIME, "b_at": TIME}, ["id"], **{"replication-method": "INCREMENTAL"}), {"a_at"}
+    )
+    assert declared.replication_key == "b_at"
+    assert "NULL" not in declared.reason

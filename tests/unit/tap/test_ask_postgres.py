@@ -1,0 +1,90 @@
+"""What a PostgreSQL of our own says of its columns, before a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli.setup.propose import ask_proposals
+from bridge.demo.database import Server, private_postgres
+from bridge.settings.options import Pipeline
+from bridge.tap.ask_postgres import columns_with_nulls
+from bridge.tap.source import Source
+
+psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
+TIME, NUMBER = {"type": ["null", "string"], "format": "date-time"}, {"type": "integer"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with private_postgres(tmp_path_factory.mktemp("pg") / "data") as server:
+        with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
+            connection.execute(
+                'create table "Odd.T" (id int primary key, "at;""x" timestamptz, updated_at timestamptz)'
+            )
+            connection.execute('insert into "Odd.T" select n, now(), now() from generate_series(1, 300) n')
+            connection.execute('update "Odd.T" set updated_at = null where id > 100')
+            connection.execute("create table busy (id int primary key, updated_at timestamptz)")
+        yield server
+
+
+def pipeline(server: Server, tap: str = "meltanolabs-tap-postgres") -> Pipeline:
+    url = server.url("postgres", user="postgres", password="hush-hush")
+    source = {"tap": "cat", "pip_url": tap, "config": {"sqlalchemy_url": url}}
+    return Pipeline.model_validate({"name": "p", "source": source, "destination": {"bucket": "lake"}})
+
+
+def entry(table: str, **columns: Any) -> dict[str, Any]:
+    facts = {"table-key-properties": ["id"], "schema-name": "public"}
+    return {
+        "tap_stream_id": f"public-{table}",
+        "stream": table,
+        "table_name": table,
+        "schema": {"properties": {"id": NUMBER, **columns}},
+        "metadata": [{"breadcrumb": [], "metadata": facts}],
+    }
+
+
+def test_columns_with_nulls(server: Server) -> None:
+    """By names of any letters; a column without any is not among them."""
+    catalog = {"streams": [entry("Odd.T")]}
+    asked = {"public-Odd.T": ["updated_at", 'at;"x']}
+    assert columns_with_nulls(pipeline(server), ["cat"], catalog, asked) == ({"public-Odd.T": {"updated_at"}}, [])
+    assert columns_with_nulls(pipeline(server, "tap-github"), ["cat"], catalog, asked) == ({}, [])
+
+
+def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is locked costs as long as a question may take, and one that is missing nothing; the others answer."""
+    monkeypatch.setattr("bridge.tap.ask_postgres._LIMIT", "300ms")
+    catalog = {"streams": [entry("busy"), entry("gone"), entry("Odd.T")]}
+    with psycopg.connect(server.conninfo("postgres")) as connection:
+        connection.execute("lock table busy")
+        asked = {f"public-{table}": ["updated_at"] for table in ("busy", "gone", "Odd.T")}
+        nulls, [text] = columns_with_nulls(pipeline(server), ["cat"], catalog, asked)
+    assert nulls == {"public-Odd.T": {"updated_at"}}
+    assert text.endswith(": public-busy.updated_at, public-gone.updated_at")
+
+
+def test_a_column_that_is_never_null_is_not_read(server: Server) -> None:
+    """Its declaration says so: a locked table answers, too."""
+    with psycopg.connect(server.conninfo("postgres")) as connection:
+        connection.execute("create table strict (id int, updated_at timestamptz not null)")
+        connection.commit()
+        connection.execute("lock table strict")
+        catalog, asked = {"streams": [entry("strict")]}, {"public-strict": ["updated_at"]}
+        assert columns_with_nulls(pipeline(server), ["cat"], catalog, asked) == ({}, [])
+
+
+def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`add` proposes the whole table instead of a column with NULLs, and says why."""
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "yes")
+    source = Source(pipeline(server), tmp_path)
+    catalog = {"streams": [entry("Odd.T", updated_at=TIME), entry("busy", updated_at=TIME)]}
+    odd, busy = ask_proposals(source, catalog, {"public-Odd.T", "public-busy"})
+    assert (odd.method, busy.method) == ("FULL_TABLE", "INCREMENTAL")
+    assert "updated_at: NULL in some rows" in odd.reason
+    assert json.dumps(odd.settings()) == '{"replication_method": "FULL_TABLE"}'
