@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from bridge.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.decode.postgres_text import INFINITE, array_items
-from bridge.schema.json_schema import MAX_DIGITS, TIMESTAMP, children, is_json, source
+from bridge.schema.json_schema import TIMESTAMP, children, is_json, source
+from bridge.schema.valid import MAX_DIGITS
 
 LOST_DIGITS, CHANGED_VALUES, DELETION_TIME = "lost_digits", "changed_values", "deletion_time"
 """Numbers that a double does not hold; values that became others: cut, moved into a range, or null; deletions whose

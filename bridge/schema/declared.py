@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.schema.json_schema import EXTRA, MAX_DIGITS, is_json
+from bridge.schema.json_schema import EXTRA, is_json
+from bridge.schema.valid import MAX_DIGITS
 
 _ANY = ["null", "boolean", "integer", "number", "string", "array", "object"]
 _LARGEST = 10**MAX_DIGITS - 1

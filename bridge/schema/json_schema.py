@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 from bridge.schema.references import References
-from bridge.schema.valid import SAYS_TYPE, valid_schema
+from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS, SAYS_TYPE, valid_schema
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
@@ -48,12 +48,10 @@ SCALARS = {
     "timestamp[us, UTC]": TIMESTAMP,
 }
 """Types by their names in stored schemas; decimals, structs and lists are written out."""
-MAX_DIGITS = 38
 DEFAULT_SCALE = 9
 DEEPEST = 32
 """Levels of nested objects and lists: Delta's log, pyiceberg and Arrow's Parquet reader fail at about 40 to 80."""
 INT64 = range(-(2**63), 2**63)
-INT64_DIGITS = 19
 
 Shape = tuple[pa.DataType, dict[bytes, bytes] | None]
 """The type of a schema, and the field metadata that says what the type does not."""

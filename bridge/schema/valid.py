@@ -15,6 +15,9 @@ import orjson
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+MAX_DIGITS = 38
+"""Digits that a decimal column holds at most."""
+INT64_DIGITS = 19
 SAYS_TYPE = frozenset({"type", "anyOf", "oneOf", "allOf", "$ref", "properties"})
 _NARROWS = frozenset({"items", "enum", "const", "format", "minimum", "maximum", "multipleOf"})
 _OLDER = frozenset({"exclusiveMaximum", "exclusiveMinimum", "required"})

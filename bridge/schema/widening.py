@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from bridge.schema.json_schema import INT64_DIGITS, JSON_TEXT, MAX_DIGITS, STRING, TIMESTAMP, Shape, is_json
+from bridge.schema.json_schema import JSON_TEXT, STRING, TIMESTAMP, Shape, is_json
+from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
 
 _WIDE_INTEGER = pa.decimal128(MAX_DIGITS, 0)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from bridge.schema.json_schema import INT64_DIGITS, MAX_DIGITS
+from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
 from bridge.tap.ask_postgres import NotAsked, asked, place

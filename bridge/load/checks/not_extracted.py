@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.lake.runs import Difference
-from bridge.schema.json_schema import MAX_DIGITS
+from bridge.schema.valid import MAX_DIGITS
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, columns, entries_by_name, replication_method
 
 _OF_A_DOUBLE = 15
