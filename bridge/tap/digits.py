@@ -56,7 +56,7 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     except _NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, asked.get(_place(entry), {}))
+        _write(entry, asked.get(table_of(entry), {}))
     return catalog, []
 
 
@@ -123,9 +123,10 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _place(entry: StreamEntry) -> tuple[str, str]:
-    """The schema and the name of a stream's table."""
-    schema = str(root_facts(entry).get("schema-name") or "public")
+def table_of(entry: StreamEntry) -> tuple[str, str]:
+    """The schema and the name of a stream's table; MySQL has databases for schemas."""
+    facts = root_facts(entry)
+    schema = str(facts.get("schema-name") or facts.get("database-name") or "public")
     return schema, str(entry.get("table_name") or stream_id(entry).partition("-")[2])
 
 
@@ -136,7 +137,7 @@ def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tup
         import psycopg
     except ImportError:
         raise _NotAsked(_EXTRA) from None
-    places = [_place(entry) for entry in entries]
+    places = [table_of(entry) for entry in entries]
     parameters: dict[str, Any] = {"connect_timeout": _PATIENCE, **source.parameters}
     result: dict[tuple[str, str], Digits] = {}
     try:
