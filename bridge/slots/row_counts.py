@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from decimal import Decimal
 from typing import Any
 
 from bridge.errors import DatabaseUnreachable, SlotError
@@ -48,7 +47,7 @@ class Mark:
     """A replication key and its bookmark."""
 
     key: str
-    value: str | int | float | Decimal
+    value: str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,12 @@ class _Server:
     def quoted(self, name: str) -> str:
         """An identifier; drivers take a lone % for a value."""
         return self.quote + name.replace(self.quote, self.quote * 2).replace("%", "%%") + self.quote
+
+
+def can_ask(pipeline: Pipeline, argv: Sequence[str]) -> bool:
+    """Whether the tap is one of a database that we know how to ask."""
+    source = slot_source(pipeline, argv)
+    return reads_mysql(argv) or (source is not None and source.kind != "other")
 
 
 def row_counts(

@@ -99,7 +99,7 @@ def test_tables_of_mariadb(shop: MariaDb, tmp_path: Path) -> None:
     """The tap's own Python asks the server."""
     for name in _NAMES:
         shop.sql(f"create table shop.{name} (id int primary key, at datetime(6))")
-        shop.sql(f"insert into shop.{name} select seq, '2024-01-01' + interval seq hour from seq_1_to_5")
+        shop.sql(f"use shop; insert into {name} select seq, '2024-01-01' + interval seq hour from seq_1_to_5")
     login = {"host": "127.0.0.1", "port": str(shop.port), "user": "reader", "password": "secret", "filter_dbs": "shop"}
     tap = installed("pipelinewise-tap-mysql", "tap-mysql")
     changed_by_key(settled(Project(tmp_path, tap, {**login, "engine": "mariadb"}), BY_KEY), shop.sql, "shop.")

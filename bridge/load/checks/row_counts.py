@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from bridge.errors import BridgeError
@@ -33,7 +32,7 @@ from bridge.singer.catalog import (
     stream_id,
 )
 from bridge.singer.state import bookmark
-from bridge.slots.row_counts import Mark, Place, RowCount, row_counts
+from bridge.slots.row_counts import Mark, Place, RowCount, can_ask, row_counts
 from bridge.storage import Storage
 from bridge.tap.digits import table_of
 from bridge.tap.slot_source import tap_settings
@@ -71,12 +70,14 @@ class SourceRows:
     def begin(cls, plan: LoadPlan, argv: Sequence[str], catalog: Catalog | None) -> SourceRows:
         """Count what may be compared with later. What cannot be asked is left out."""
         rows = cls(plan, argv)
-        if catalog and plan.context.piped is None and plan.pipeline.source.check_counts != "never":
+        pipeline, is_piped = plan.pipeline, plan.context.piped is not None
+        if catalog and not is_piped and pipeline.source.check_counts != "never" and can_ask(pipeline, argv):
+            config = tap_settings(pipeline)
             rows.streams = {
                 table_of(entry): stream
                 for entry in catalog["streams"]
                 if not {stream_id(entry), entry.get("stream")} & plan.deselected
-                and (stream := comparable(plan.pipeline, catalog, entry))
+                and (stream := comparable(pipeline, config, entry))
             }
         rows.before = rows._ask({place: None for place, one in rows.streams.items() if one.method != "INCREMENTAL"})
         return rows
@@ -119,9 +120,9 @@ class SourceRows:
             return None
 
 
-def comparable(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) -> Stream | None:
-    """How a stream's rows can be compared with its source's; None if they cannot."""
-    name, config = stream_id(entry), tap_settings(pipeline)
+def comparable(pipeline: Pipeline, config: Mapping[str, Any], entry: StreamEntry) -> Stream | None:
+    """How a stream's rows can be compared with its source's; None if they cannot. `config` is the tap's."""
+    name, catalog = stream_id(entry), {"streams": [entry]}
     method, keys = replication_method(catalog, name), pipeline.stream(name)
     database = root_facts(entry).get("database-name")
     elsewhere = root_facts(entry).get("schema-name") and config.get("dbname", database) not in (None, database)
@@ -138,12 +139,12 @@ def comparable(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) -> Stre
 
 
 def mark_of(state: Any, names: tuple[str, ...], key: str) -> Mark | None:
-    """A stream's bookmark by this replication key; None where it has none, or one of another form."""
+    """A stream's bookmark by this replication key; None where it has none, or one of another form, as of fractions."""
     mark = bookmark(state, names)
     if not isinstance(mark, dict) or mark.get("partitions") or mark.get("replication_key") != key:
         return None
     value = mark.get("replication_key_value")
-    return Mark(key, value) if isinstance(value, (str, int, float, Decimal)) and not isinstance(value, bool) else None
+    return Mark(key, value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
 
 
 def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None, after: RowCount) -> Difference | None:
