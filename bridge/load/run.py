@@ -29,6 +29,7 @@ from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.held_back import HeldBack
 from bridge.load.checks.replay_guard import ReplayGuard, listen
 from bridge.load.checks.resume import completed, leave_out
+from bridge.load.checks.row_counts import SourceRows
 from bridge.load.checks.table_guard import without_limits
 from bridge.load.division import check_parallelism, divided
 from bridge.load.loader import Loader
@@ -229,9 +230,8 @@ class Run:
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
-        asked = {"full": self._full, "streams": self._asked, "state": self.request.state}
-        names = self.pipeline.names
-        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked, names=names)
+        asked = {"full": self._full, "streams": self._asked, "state": self.request.state, "names": self.pipeline.names}
+        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
@@ -307,12 +307,13 @@ class Run:
             trace=self._trace,
             held=HeldBack(self.pipeline, catalog),
         )
+        rows = SourceRows.begin(plan, source.argv, catalog)
         load = Loader(plan)
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         reader = self._read(plan, load, source, zip(catalogs, starts, groups, strict=True))
         narrowed = bool(self.request.streams or self.request.resume)
-        look_back(plan, reader, self.result, catalog, self.declared, view, is_narrowed=narrowed)
+        look_back(plan, reader, self.result, catalog, self.declared, view, rows, is_narrowed=narrowed)
 
     def planner(self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]) -> TablePlanner:
         """The planner of the streams' tables. Raises `SettingsError` or `LakeError` if it cannot be loaded."""

@@ -94,6 +94,9 @@ class Source(Section):
     """How many processes of the tap run at once, each for some of the streams; `auto`: one for each core. Needs a
     catalog."""
     replication_slot: ReplicationSlot = ReplicationSlot()
+    check_counts: Literal["auto", "exact", "never"] = "auto"
+    """Whether a run ends with a look at how many rows PostgreSQL, MySQL or MariaDB has. `auto`: at most a second a
+    table; beyond a million rows by the server's estimate. `exact`: count every table. `never`: do not look."""
 
     @model_validator(mode="before")
     @classmethod

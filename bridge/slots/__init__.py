@@ -4,8 +4,8 @@ Enters: the tap's settings (which slot, which database), the lake's commits. Lea
 of the tap, named in the settings that it gets; the original, advanced behind the commits; a note in the bucket,
 `.bridge/<pipeline>/slot.json`, of how far each stream is safe.
 
-`binlog.py` does the same for bookmarks in the binary log of MySQL and MariaDB, of which nothing is used up: it only
-notes which server they are from, `.bridge/<pipeline>/binlog.json`.
+`binlog.py` notes which server the bookmarks in the binary log of MySQL and MariaDB are from,
+`.bridge/<pipeline>/binlog.json`; `row_counts.py` asks all three how many rows tables have.
 
 After a crash: the original stands where the last noted commit covers every stream, so the next run gets all later
 changes again. The next run also drops the copies that a dead run left. The note is written before the original moves,

@@ -2,6 +2,8 @@
 
 Reads one JSON object from stdin, `config` of the tap and `positions` in the log, and writes one to stdout: `server`,
 who it is; `sizes` of the log's files; `gtids`, of MariaDB, which transaction stands before each position; or `error`.
+Asked with `queries` instead, each a statement and its values, it writes their `answers`: rows, or null for one that
+failed or took more than `each` seconds, and for those that were left after the `whole` seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import importlib
 import json
 import ssl
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
 _SECONDS = 10
@@ -46,11 +50,33 @@ def answer(config: dict[str, Any], positions: list[list[Any]]) -> dict[str, Any]
     return {"server": f"{'mariadb' if is_mariadb else 'mysql'} {server}", "sizes": sizes, "gtids": gtids}
 
 
+def rows(config: dict[str, Any], queries: list[list[Any]], each: int, whole: int) -> list[Any]:
+    """The rows of each query; None where the server gave none in time."""
+    connection, end = connected(config), time.monotonic() + whole
+    settings: dict[str, Any] = {"time_zone": "'+0:00'", "information_schema_stats_expiry": 0}
+    settings |= {"max_statement_time": each, "max_execution_time": 1000 * each}  # MariaDB's, and MySQL's
+    answers: list[Any] = []
+    with connection.cursor() as cursor:
+        for name, value in settings.items():
+            with suppress(Exception):  # neither server has all of them
+                cursor.execute(f"set session {name} = {value}")
+        for sql, values in queries:
+            answers.append(None)
+            if time.monotonic() < end:
+                with suppress(Exception):
+                    cursor.execute(sql, values or ())
+                    answers[-1] = cursor.fetchall()
+    return answers
+
+
 def main() -> None:
     """Answer what stdin asks."""
     asked = json.load(sys.stdin)
     try:
-        result = answer(asked["config"], asked["positions"])
+        if "queries" in asked:
+            result: dict[str, Any] = {"answers": rows(asked["config"], asked["queries"], asked["each"], asked["whole"])}
+        else:
+            result = answer(asked["config"], asked["positions"])
     except Exception as error:  # noqa: BLE001 - the driver's own, whichever it is
         result = {"error": f"{type(error).__name__}: {error}"}
     json.dump(result, sys.stdout)

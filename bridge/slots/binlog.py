@@ -137,21 +137,11 @@ class BinlogGuard:
 
     def _ask(self, marks: dict[str, tuple[str, int] | None]) -> Binlog:
         asked = {"config": tap_settings(self.pipeline), "positions": sorted({mark for mark in marks.values() if mark})}
-        try:
-            text = subprocess.run(
-                [_python(self.program), ask_mysql.__file__],
-                input=dumps(asked),
-                capture_output=True,
-                timeout=_SECONDS,
-                check=True,
-            ).stdout
-            facts = loads(text)
-            if "error" in facts:
-                return Binlog(error=facts["error"])
-            gtids = {(file, place): gtid for file, place, gtid in facts["gtids"]}
-            return Binlog(facts["server"], facts["sizes"], gtids)
-        except (OSError, subprocess.SubprocessError, NotJson, KeyError, TypeError, ValueError) as error:
-            return Binlog(error=f"{type(error).__name__}: {error}")
+        facts = ask_server(self.program, asked)
+        if "error" in facts:
+            return Binlog(error=facts["error"])
+        gtids = {(file, place): gtid for file, place, gtid in facts["gtids"]}
+        return Binlog(facts["server"], facts["sizes"], gtids)
 
     def _read(self) -> dict[str, Place]:
         stored = self.storage.read_versioned(self._key)
@@ -173,9 +163,24 @@ def binlog_guard(
     pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, streams: list[str], *, full: bool
 ) -> BinlogGuard | None:
     """The guard of a run of LOG_BASED `streams`, None if its tap reads no binary log that we know."""
-    if not streams or tap_package(argv[0])[0].lower() != _TAP:
+    if not streams or not reads_mysql(argv):
         return None
     return BinlogGuard(pipeline, argv[0], storage, view, streams, full)
+
+
+def reads_mysql(argv: Sequence[str]) -> bool:
+    """Whether the tap is one of MySQL and MariaDB that we know."""
+    return tap_package(argv[0])[0].lower() == _TAP
+
+
+def ask_server(program: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """What `ask_mysql` answers, started by the Python of the tap; `error` says why there is no answer."""
+    argv, limit = [_python(program), ask_mysql.__file__], _SECONDS + int(asked.get("whole", 0))
+    try:
+        ended = subprocess.run(argv, input=dumps(asked), capture_output=True, timeout=limit, check=True)
+        return dict(loads(ended.stdout))
+    except (OSError, subprocess.SubprocessError, NotJson, TypeError, ValueError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _python(program: str) -> str:

@@ -28,9 +28,10 @@ class NotAsked(Exception):
     """Why the database was not asked."""
 
 
-def place(entry: StreamEntry) -> tuple[str, str]:
-    """The schema and the name of a stream's table."""
-    schema = str(root_facts(entry).get("schema-name") or "public")
+def table_of(entry: StreamEntry) -> tuple[str, str]:
+    """The schema and the name of a stream's table; MySQL has databases for schemas."""
+    facts = root_facts(entry)
+    schema = str(facts.get("schema-name") or facts.get("database-name") or "public")
     return schema, str(entry.get("table_name") or stream_id(entry).partition("-")[2])
 
 
@@ -70,7 +71,7 @@ def columns_with_nulls(
             for entry in entries:
                 for column in columns[stream_id(entry)]:
                     in_time = time.monotonic() < until
-                    has_null = _has_null(connection, place(entry), column) if in_time else None
+                    has_null = _has_null(connection, table_of(entry), column) if in_time else None
                     if has_null:
                         nulls.setdefault(stream_id(entry), set()).add(column)
                     silent += [f"{stream_id(entry)}.{column}"] if has_null is None else []

@@ -15,7 +15,7 @@ from typing import Any
 from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
-from bridge.tap.ask_postgres import NotAsked, asked, place
+from bridge.tap.ask_postgres import NotAsked, asked, table_of
 from bridge.tap.slot_source import SlotSource, slot_source
 
 Digits = dict[str, tuple[int, int]]
@@ -54,7 +54,7 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, digits.get(place(entry), {}))
+        _write(entry, digits.get(table_of(entry), {}))
     return catalog, []
 
 
@@ -118,7 +118,7 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
 
 
 def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tuple[str, str], Digits]:
-    places = [place(entry) for entry in entries]
+    places = [table_of(entry) for entry in entries]
     result: dict[tuple[str, str], Digits] = {}
     with asked(source) as connection:
         values = [schema for schema, _ in places], [table for _, table in places]

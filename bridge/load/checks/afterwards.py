@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
 from bridge.load.checks.failure_hints import restarted
@@ -9,6 +11,7 @@ from bridge.load.checks.marks import LoadedRun
 from bridge.load.checks.not_extracted import not_extracted
 from bridge.load.checks.null_keys import say_null_keys
 from bridge.load.checks.repeats import Seen
+from bridge.load.checks.row_counts import SourceRows
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tap_reader import TapReader
@@ -25,6 +28,7 @@ def look_back(
     catalog: Catalog | None,
     declared: Catalog | None,
     before: Snapshot,
+    rows: SourceRows,
     *,
     is_narrowed: bool,
 ) -> None:
@@ -33,7 +37,8 @@ def look_back(
     `declared` is what a tap without a catalog said of its streams; `is_narrowed`: not all were to be extracted.
     """
     pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
-    for difference in not_extracted(catalog, result.streams.keys() - before.tables.keys()):
+    missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
+    for difference in (*missing, *_expired(plan, catalog), *(() if reader.is_partial else rows.differences(result))):
         result.differ(difference)
     if not plan.full:
         say_null_keys(plan.committer.storage, result, plan.tables.methods, after)
@@ -53,11 +58,6 @@ def look_back(
         judgement = loaded.judge(plan.committer.storage)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
-    if catalog and not plan.full and restarted(plan.scratch.tap_log.read_bytes()):
-        text = "the database no longer has the changes since the bookmark, and the tap went on without them"
-        for stream in log_based(pipeline, catalog):
-            fix = reload(pipeline, [stream])
-            result.differ(Difference(stream, "expired_token", f"{text}; load again: {fix}"))
     if not (catalog or result.streams or after.tables or is_piped):
         result.warnings.append(silent(pipeline.name, declared))
     if is_piped and reader.without_state:
@@ -66,8 +66,16 @@ def look_back(
             "them again, and these are taken back at its first STATE; if it never sends one, each run adds its rows"
         )
     if reader.is_partial:
-        read = sum(counts.committed for counts in result.streams.values())
-        result.warnings.append(f"stopped after {read:,} records, as --max-records says: run again for the rest")
+        result.warnings.append(
+            f"stopped after {result.records:,} records, as --max-records says: run again for the rest"
+        )
+
+
+def _expired(plan: LoadPlan, catalog: Catalog | None) -> Iterator[Difference]:
+    if catalog and not plan.full and restarted(plan.scratch.tap_log.read_bytes()):
+        text = "the database no longer has the changes since the bookmark, and the tap went on without them"
+        for stream in log_based(plan.pipeline, catalog):
+            yield Difference(stream, "expired_token", f"{text}; load again: {reload(plan.pipeline, [stream])}")
 
 
 def say_merges(result: Result) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import bridge.load.dispatcher
+import bridge.load.checks.commit_clock
 from tests.unit.load.epoch_simulation import VERSION, Bridge, Lake, Source, Tap, doubled_and_lost
 
 _APPEND = ("sorted", "late", "unsorted", "full")
@@ -41,9 +41,9 @@ def _wanted(sources: list[Source]) -> dict[str, list[int]]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_pause_between_tries() -> Any:
     """A refused STATE must not make the next one untried: here they come within microseconds."""
-    before, bridge.load.dispatcher._RETRY = bridge.load.dispatcher._RETRY, timedelta(0)
+    before, bridge.load.checks.commit_clock._RETRY = bridge.load.checks.commit_clock._RETRY, timedelta(0)
     yield
-    bridge.load.dispatcher._RETRY = before
+    bridge.load.checks.commit_clock._RETRY = before
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,6 @@ from bridge.errors import SettingsError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, FileAdd, LiveFile, TableState
-from bridge.lake.runs import RunFile
 from bridge.load.checks.repeats import Seen
 from bridge.load.result import Counts
 from bridge.load.tables.methods import Method, is_merged, of_catalog, outlook, refusal
@@ -119,15 +118,13 @@ def test_the_outlook_is_a_line_a_kind() -> None:
     assert outlook([("known", Method("append", "", True))]) == []
 
 
-def test_what_merged_a_table_last_is_remembered(tmp_path: Path) -> None:
-    """Where the settings leave it to the tap, the last run's record says whether a table has each key once."""
-    storage, settings = LocalStorage(tmp_path), pipeline(tmp_path)
-    assert not is_merged(storage, settings, "s")
-    RunFile(storage, "p", "20260101T000000Z-aaaa", tap="tap", tap_version="1", fingerprint={}).finish(
-        streams={"s": {"load_method": "upsert"}}
-    )
-    assert is_merged(storage, settings, "s")
-    assert not is_merged(storage, with_streams(tmp_path, s=StreamKeys(load_method="append-only")), "s")
+@pytest.mark.parametrize("upserts", [True, False, None])
+def test_what_merged_a_table_last_is_remembered(tmp_path: Path, upserts: bool | None) -> None:
+    """Where the settings leave it to the tap, the log says whether a table has each key once; an older one may not."""
+    table = TableState("p/s", "0123456789abcdef", upserts=upserts)
+    assert is_merged(pipeline(tmp_path), "s", table) is upserts
+    assert is_merged(pipeline(tmp_path), "s", None) is False
+    assert is_merged(with_streams(tmp_path, s=StreamKeys(load_method="append-only")), "s", table) is (upserts or False)
 
 
 def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **given: Any) -> list[str]:
