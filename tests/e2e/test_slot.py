@@ -117,6 +117,23 @@ def replica(folder: Path, server: WalServer, kind: str, *, slot: bool = True, **
 
 
 @pytest.mark.parametrize("kind", ["meltano", "wise"])
+def test_a_column_added_between_runs_loses_no_change(server: WalServer, tmp_path: Path, kind: str) -> None:
+    """The run after it loads the column's changes and says so; the slot does not pass them without it."""
+    one = replica(tmp_path, server, kind)
+    code, out = one.run()
+    assert code == 0, out
+    server.sql("alter table a add column more text")
+    server.sql("update a set more = 'm' || id where id <= 5")
+    code, out = one.run()
+    assert code == 0, out
+    assert "the source has a new column more, which is loaded from this run on" in out
+    files = tmp_path / "lake" / "p" / "public-a" / "*.parquet"
+    sql = f"select id, more from read_parquet('{files}', union_by_name=true) where more is not null order by id"
+    assert duckdb.sql(sql).fetchall() == [(n, f"m{n}") for n in range(1, 6)]
+    one.expect_equal()
+
+
+@pytest.mark.parametrize("kind", ["meltano", "wise"])
 def test_killed_again_and_again(server: WalServer, tmp_path: Path, kind: str) -> None:
     """Under load, with kills of everything that can be killed: after a quiet run, table == lake, row by row."""
     one, chance, began = replica(tmp_path, server, kind), random.Random(SEED), time.monotonic()
