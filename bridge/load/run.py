@@ -79,9 +79,8 @@ class Run:
     ) -> None:
         """`piped`: somebody else has started the tap, and its messages come through a pipe."""
         self.pipeline = pipeline if request.guard else without_limits(pipeline)
-        self.request, self.home = request, home
+        self.request, self.home, self._piped = request, home, piped
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
-        self._piped = piped
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: Log | None = None
         self.begun: Callable[[Storage, str, str], None] = lambda *_: None
@@ -144,8 +143,10 @@ class Run:
         self.check_request()
         source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
         self.context.stage = "reading the catalog"
-        catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-        self.result.report(source.notes, source.news)
+        try:
+            catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+        finally:  # what is said once is said by a run that is refused, too
+            self.result.report(source.notes, source.news)
         self.declared = None if isinstance(source, Piped) else source.declared
         self.pipeline = named(self.pipeline, catalog)
         self._stop.tick()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from bridge.schema.json_schema import INT64_DIGITS, MAX_DIGITS
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog, StreamEntry, column_facts, root_facts, stream_id
+from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
+from bridge.tap.ask_postgres import NotAsked, Place, ask, place
 from bridge.tap.slot_source import SlotSource, slot_source
 
 Digits = dict[str, tuple[int, int]]
@@ -22,9 +23,6 @@ Digits = dict[str, tuple[int, int]]
 
 _SQL_TYPE = re.compile(r"(?:numeric|decimal|dec|fixed|number)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)", re.IGNORECASE)
 _WORDS = ("multipleOf", "precision", "scale")
-_PATIENCE = 10
-"""Seconds for connecting."""
-_EXTRA = "pip install 'singer-bridge[postgres]'"
 _COLUMNS = """
 select n.nspname::text, c.relname::text, a.attname::text,
   ((m.typmod - 4) >> 16) & 65535, ((((m.typmod - 4) & 2047) # 1024) - 1024)
@@ -53,11 +51,28 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
         return catalog, []
     try:
         asked = _of_postgres(source, doubtful)
-    except _NotAsked as reason:
+    except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, asked.get(_place(entry), {}))
+        _write(entry, asked.get(place(entry), {}))
     return catalog, []
+
+
+def with_new_digits(
+    pipeline: Pipeline, argv: Sequence[str], catalog: Catalog, columns: Mapping[str, Collection[str]]
+) -> tuple[Catalog, list[str]]:
+    """As `with_digits` for these columns of these streams only: what is loaded already keeps its type."""
+    fresh = [
+        {**entry, "schema": {"properties": {name: of for name, of in _properties(entry).items() if name in names}}}
+        for entry in catalog["streams"]
+        if (names := columns.get(stream_id(entry)))
+    ]
+    exact, notes = with_digits(pipeline, argv, {"streams": fresh})
+    digits = {stream_id(entry): _properties(entry) for entry in exact["streams"]}
+    catalog = copy.deepcopy(catalog)
+    for entry in catalog["streams"]:
+        _properties(entry).update(digits.get(stream_id(entry), {}))
+    return catalog, notes
 
 
 def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
@@ -73,10 +88,6 @@ def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
             if schema is not None:
                 schema |= {word: former[word] for word in _WORDS if word in former}
     return now
-
-
-class _NotAsked(Exception):
-    """Why the database was not asked."""
 
 
 def _properties(entry: StreamEntry) -> dict[str, Any]:
@@ -123,27 +134,8 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _place(entry: StreamEntry) -> tuple[str, str]:
-    """The schema and the name of a stream's table."""
-    schema = str(root_facts(entry).get("schema-name") or "public")
-    return schema, str(entry.get("table_name") or stream_id(entry).partition("-")[2])
-
-
-def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tuple[str, str], Digits]:
-    if not source.parameters or source.tunnel:
-        raise _NotAsked("set source.replication_slot.url to an address of the database")
-    try:
-        import psycopg
-    except ImportError:
-        raise _NotAsked(_EXTRA) from None
-    places = [_place(entry) for entry in entries]
-    parameters: dict[str, Any] = {"connect_timeout": _PATIENCE, **source.parameters}
-    result: dict[tuple[str, str], Digits] = {}
-    try:
-        with psycopg.connect(autocommit=True, **parameters) as connection:
-            values = [schema for schema, _ in places], [table for _, table in places]
-            for schema, table, column, precision, scale in connection.execute(_COLUMNS, values).fetchall():
-                result.setdefault((schema, table), {})[column] = precision, scale
-    except psycopg.Error as error:
-        raise _NotAsked((str(error).strip().splitlines() or [type(error).__name__])[0]) from None
+def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[Place, Digits]:
+    result: dict[Place, Digits] = {}
+    for schema, table, column, precision, scale in ask(source, _COLUMNS, entries):
+        result.setdefault((schema, table), {})[column] = precision, scale
     return result

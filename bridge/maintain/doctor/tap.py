@@ -106,7 +106,15 @@ def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:
         hint = "choose some: singer-bridge select, or source.select"
         raise SettingsError("no stream is selected", hint=hint, catalog=settings.catalog or file)
     if removed := [stream for stream in selected if stream not in existing]:
-        hint = "; ".join(filter(None, [_guesses(removed, existing), "singer-bridge discover shows what changed"]))
+        hint = "; ".join(
+            filter(
+                None,
+                [
+                    _guesses(removed, {*existing}.difference(stream_ids(passed))),
+                    "singer-bridge discover shows what changed",
+                ],
+            )
+        )
         raise SettingsError("the tap no longer has some selected streams", hint=hint, gone=first_of(removed))
     for pattern, guess in unmatched(discovered, settings.select):
         yield warning("streams", f"source.select has a pattern that matches nothing: {pattern}", guess or "remove it")

@@ -65,7 +65,7 @@ def test_later_discoveries_keep_them(tmp_path: Path) -> None:
     store, raw = CatalogStore(tmp_path, pipeline({})), catalog({"a": "numeric(10,2)", "b": "double"})
     digits, _ = with_digits(pipeline({}), ["tap"], raw)
     store.merged(digits)
-    assert store.retyped(raw, ["t"]) == []
+    assert store.updated(raw, ["t"], {}) == []
     stored = store.merged(raw)
     assert columns(stored.catalog) == {"a": "decimal128(38, 2)", "b": "double"}
     assert not stored.lines()
