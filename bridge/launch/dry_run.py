@@ -83,6 +83,7 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     source = Source(pipeline, home)
     catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
     run.pipeline, run.declared = named(pipeline, catalog), source.declared
+    run.result.report((), source.news)
     held = _held(run, storage)
     try:
         facts, refusal = _facts(run, storage, source, catalog, deselected)

@@ -80,9 +80,8 @@ class Run:
     ) -> None:
         """`piped`: somebody else has started the tap, and its messages come through a pipe."""
         self.pipeline = pipeline if request.guard else without_limits(pipeline)
-        self.request, self.home = request, home
+        self.request, self.home, self._piped = request, home, piped
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
-        self._piped = piped
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: Log | None = None
         self.begun: Callable[[Storage, str, str], None] = lambda *_: None
@@ -145,8 +144,10 @@ class Run:
         self.check_request()
         source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
         self.context.stage = "reading the catalog"
-        catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-        self.result.report(source.notes, source.news)
+        try:
+            catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+        finally:  # what is said once is said by a run that is refused, too
+            self.result.report(source.notes, source.news)
         self.declared = None if isinstance(source, Piped) else source.declared
         self.pipeline = named(self.pipeline, catalog)
         self._stop.tick()
@@ -207,8 +208,8 @@ class Run:
             if self._clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
-                    result, view = self.result, committer.view
-                    result.warnings += sweep(storage, self.pipeline, run=result.run_id, made=result.commits, view=view)
+                    facts = {"run": self.result.run_id, "made": self.result.commits, "view": committer.view}
+                    self.result.warnings += sweep(storage, self.pipeline, **facts)
 
     def _pause(self, duration: timedelta) -> None:
         self.context.stage = "waiting for the run that holds the pipeline"
@@ -224,8 +225,8 @@ class Run:
     ) -> None:
         trace, result, before, began = self._trace, self.result, committer.view, time.monotonic()
         assert trace
-        result.warnings += committer.notes
         noted = len(committer.notes)
+        result.warnings += committer.notes
         result.state, result.state_before, result.commit = before.state, before.state, before.n
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)

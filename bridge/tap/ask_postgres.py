@@ -1,4 +1,4 @@
-"""Asks the PostgreSQL that a tap reads what its catalog does not say, such as which columns have NULLs.
+"""Asks the PostgreSQL that a tap reads what its catalog does not say: columns that are new, columns with NULLs.
 
 psycopg comes with the extra `postgres`. A question is bounded in time, as somebody waits for the answer.
 """
@@ -14,6 +14,9 @@ from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, StreamEntry, root_facts, stream_id
 from bridge.tap.slot_source import SlotSource, slot_source
 
+Place = tuple[str, str]
+"""The schema and the name of a table."""
+
 _PATIENCE = 10
 """Seconds for connecting."""
 _LIMIT = "5s"
@@ -24,11 +27,19 @@ _EXTRA = "pip install 'singer-bridge[postgres]'"
 _NOT_NULL = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s AND attnotnull"
 
 
+_COLUMNS = """
+select n.nspname::text, c.relname::text, a.attname::text
+from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+where a.attnum > 0 and not a.attisdropped
+  and (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
+"""
+
+
 class NotAsked(Exception):
     """Why the database was not asked."""
 
 
-def table_of(entry: StreamEntry) -> tuple[str, str]:
+def table_of(entry: StreamEntry) -> Place:
     """The schema and the name of a stream's table; MySQL has databases for schemas."""
     facts = root_facts(entry)
     schema = str(facts.get("schema-name") or facts.get("database-name") or "public")
@@ -50,6 +61,27 @@ def asked(source: SlotSource) -> Iterator[Any]:
             yield connection
     except psycopg.Error as error:
         raise NotAsked((str(error).strip().splitlines() or [type(error).__name__])[0]) from None
+
+
+def ask(source: SlotSource, sql: str, entries: Collection[StreamEntry]) -> list[tuple[Any, ...]]:
+    """The rows of a statement whose parameters are the schemas and names of the streams' tables. Raises `NotAsked`."""
+    places = [table_of(entry) for entry in entries]
+    with asked(source) as connection:
+        values = [schema for schema, _ in places], [table for _, table in places]
+        return list(connection.execute(sql, values).fetchall())
+
+
+def table_columns(pipeline: Pipeline, argv: Sequence[str], entries: Collection[StreamEntry]) -> dict[str, set[str]]:
+    """The columns of each stream's table that is in the database; none for a table that is not. Raises `NotAsked`."""
+    source = slot_source(pipeline, argv)
+    if source is None or source.kind == "other":
+        raise NotAsked("only a PostgreSQL below a tap that is known is asked for columns")
+    database = source.database
+    entries = [one for one in entries if str(root_facts(one).get("database-name") or database) == database]
+    columns: dict[Place, set[str]] = {}
+    for schema, table, column in ask(source, _COLUMNS, entries):
+        columns.setdefault((schema, table), set()).add(column)
+    return {stream_id(entry): columns.get(table_of(entry), set()) for entry in entries}
 
 
 def columns_with_nulls(
@@ -81,7 +113,7 @@ def columns_with_nulls(
     return nulls, [f"{text}: {', '.join(silent)}"] if silent else []
 
 
-def _has_null(connection: Any, table: tuple[str, str], column: str) -> bool | None:
+def _has_null(connection: Any, table: Place, column: str) -> bool | None:
     """Whether a column has a NULL; None if the server does not say."""
     import psycopg
     from psycopg import sql

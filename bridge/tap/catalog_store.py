@@ -129,10 +129,24 @@ class CatalogStore:
         """The catalog as the tap last discovered it, with the columns that runs have taken over since."""
         return self._memory().get("catalog")
 
-    def missing(self, now: Catalog, streams: Collection[str]) -> list[str]:
+    @property
+    def removed(self) -> set[str]:
+        """The streams that a discovery took out of the catalog, as the tap had them no more."""
+        return set(stream_ids({"streams": self._memory().get("gone") or []}))
+
+    def missing(self, now: Catalog) -> list[str]:
         """The streams that the tap's last discovery had, and this one has not. The user's own entries do not count."""
-        before = self.discovered
-        return sorted({*streams}.intersection(stream_ids(before)).difference(stream_ids(now))) if before else []
+        return sorted({*stream_ids(self.discovered or now)}.difference(stream_ids(now)))
+
+    def once(self, missing: Collection[str], streams: Collection[str]) -> list[str]:
+        """Those of these streams that are missing, each once until it is back."""
+        memory = self._memory()
+        noted = memory.get("missing") or []
+        lost = sorted({*missing}.intersection(streams))
+        if (noting := sorted({*lost, *noted}.difference({*streams}.difference(lost)))) != noted:
+            with suppress(SettingsError):  # a folder that cannot be written: it is said again
+                self._replace(self._memory_file, memory | {"format": 1, "missing": noting})
+        return [name for name in lost if name not in noted]
 
     @property
     def seconds(self) -> float | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
-from bridge.tap.ask_postgres import NotAsked, asked, table_of
+from bridge.tap.ask_postgres import NotAsked, Place, ask, table_of
 from bridge.tap.slot_source import SlotSource, slot_source
 
 Digits = dict[str, tuple[int, int]]
@@ -56,6 +56,23 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     for entry in doubtful:
         _write(entry, digits.get(table_of(entry), {}))
     return catalog, []
+
+
+def with_new_digits(
+    pipeline: Pipeline, argv: Sequence[str], catalog: Catalog, columns: Mapping[str, Collection[str]]
+) -> tuple[Catalog, list[str]]:
+    """As `with_digits` for these columns of these streams only: what is loaded already keeps its type."""
+    fresh = [
+        {**entry, "schema": {"properties": {name: of for name, of in _properties(entry).items() if name in names}}}
+        for entry in catalog["streams"]
+        if (names := columns.get(stream_id(entry)))
+    ]
+    exact, notes = with_digits(pipeline, argv, {"streams": fresh})
+    digits = {stream_id(entry): _properties(entry) for entry in exact["streams"]}
+    catalog = copy.deepcopy(catalog)
+    for entry in catalog["streams"]:
+        _properties(entry).update(digits.get(stream_id(entry), {}))
+    return catalog, notes
 
 
 def with_known_digits(before: Catalog | None, now: Catalog) -> Catalog:
@@ -117,11 +134,8 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[tuple[str, str], Digits]:
-    places = [table_of(entry) for entry in entries]
-    result: dict[tuple[str, str], Digits] = {}
-    with asked(source) as connection:
-        values = [schema for schema, _ in places], [table for _, table in places]
-        for schema, table, column, precision, scale in connection.execute(_COLUMNS, values).fetchall():
-            result.setdefault((schema, table), {})[column] = precision, scale
+def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[Place, Digits]:
+    result: dict[Place, Digits] = {}
+    for schema, table, column, precision, scale in ask(source, _COLUMNS, entries):
+        result.setdefault((schema, table), {})[column] = precision, scale
     return result

@@ -1,9 +1,10 @@
-"""What a run does about columns that the source has got or lost since the catalog was kept."""
+"""What a run does about columns and tables that the source has got or lost since the catalog was kept."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.settings.commands import full_run
@@ -11,15 +12,21 @@ from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
     StreamEntry,
+    columns,
     entries_by_name,
     key_properties,
     replication_key,
     replication_method,
+    stream_id,
+    stream_ids,
 )
 from bridge.singer.catalog_merge import StreamChanges, compare
-from bridge.singer.selection import Choice, choices
+from bridge.singer.selection import Choice, choices, loaded_streams
 
-NEW, DROPPED = "new_column", "dropped_column"
+NEW, DROPPED, UNKNOWN = "new_column", "dropped_column", "unknown_columns"
+NEW_TABLE, DROPPED_TABLE = "new_table", "dropped_table"
+_OWN = "_sdc_"
+"""How the names of columns begin that taps and lakes add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,79 @@ def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, s
     return update
 
 
+def by_database(pipeline: Pipeline, stored: Catalog, asked: Mapping[str, Collection[str]]) -> list[ColumnNews]:
+    """What a run says that did not ask the tap, by the columns that the database has: it takes none over.
+
+    Raises `SettingsError` as `decide` does.
+    """
+    update, own = Update(), entries_by_name(stored)
+    for name in sorted(name for name, present in asked.items() if present):
+        entry, present = own[name], asked[name]
+        properties = (entry.get("schema") or {}).get("properties") or {}
+        crumbs = [tuple(each.get("breadcrumb") or ()) for each in entry.get("metadata") or ()]
+        existing = {*properties, *(name for crumb in crumbs for name in crumb[1:2])}
+        more: dict[str, Any] = {column: {} for column in sorted(present) if column not in existing}
+        now = {**entry, "schema": {**(entry.get("schema") or {}), "properties": properties | more}}
+        stream = _Stream(pipeline, name, entry, now)
+        for column in more:
+            stream.takes(column, update, asked=False)
+        dropped = [column for column in properties if column not in present and not column.startswith(_OWN)]
+        for column in dropped if stream.mode != "ignore" else ():
+            text = f"the source has no column {column} any more: `singer-bridge discover {pipeline.name}`"
+            update.news.append(ColumnNews(name, DROPPED, text))
+    return update.news
+
+
+def log_based(pipeline: Pipeline, stored: Catalog, streams: Collection[str]) -> list[str]:
+    """Those of these streams whose changes are read once, and whose new columns are not to be ignored."""
+    return [
+        name
+        for name in sorted(streams)
+        if (pipeline.stream(name).replication_method or replication_method(stored, name)) == "LOG_BASED"
+        and (pipeline.stream(name).new_columns or pipeline.new_columns) != "ignore"
+    ]
+
+
+def unknown(pipeline: Pipeline, name: str, why: str) -> ColumnNews:
+    """Of a LOG_BASED stream whose columns nobody was asked for."""
+    text = (
+        f"whether the source has new columns is not known, as {why}: their changes in this run are lost. "
+        f"`singer-bridge discover {pipeline.name}` takes them in, then `{full_run(pipeline.name, [name])}`; "
+        "new_columns: ignore for the stream ends this warning"
+    )
+    return ColumnNews(name, UNKNOWN, text)
+
+
+def new_tables(pipeline: Pipeline, before: Catalog, now: Catalog) -> list[ColumnNews]:
+    """Of tables that the tap did not have before, and that a pattern of `select` chooses."""
+    fresh = {"streams": [one for one in now["streams"] if stream_id(one) not in stream_ids(before)]}
+    chosen = loaded_streams(fresh, pipeline.source.select) if fresh["streams"] and pipeline.source.select else ()
+    text = "the source has this new table, which source.select chooses; no run loads it before"
+    return [ColumnNews(one, NEW_TABLE, f"{text} `singer-bridge discover {pipeline.name}`") for one in sorted(chosen)]
+
+
+def dropped_table(
+    pipeline: Pipeline, name: str, before: Catalog | None = None, now: Catalog | None = None
+) -> ColumnNews:
+    """Of a table that the tap no longer has; a new one with the same columns may be it under another name."""
+    lost = entries_by_name(before or {"streams": []}).get(name)
+    existing = set(stream_ids(before)) if before else set()
+    alike = [
+        stream_id(one)
+        for one in (now or {"streams": []})["streams"]
+        if lost and stream_id(one) not in existing and columns(one).keys() == columns(lost).keys()
+    ]
+    select = f"singer-bridge select {pipeline.name}"
+    text = (
+        "the source has no such table any more: it was dropped or renamed, or the tap's user may not read it; "
+        f"the lake keeps its rows. `singer-bridge discover {pipeline.name}` brings the catalog up to date, "
+        f"`{select} '!{name}'` leaves it out"
+    )
+    if len(alike) == 1:
+        text += f". The new table {alike[0]} has the same columns; if that is it: `{select} '{alike[0]}'`"
+    return ColumnNews(name, DROPPED_TABLE, text)
+
+
 def _all(changes: StreamChanges) -> list[str]:
     return [*changes.new, *changes.removed]
 
@@ -81,19 +161,20 @@ class _Stream:
             choice.column: choice for choice in choices({"streams": [now]}, patterns, [name]) if choice.path
         }
 
-    def takes(self, column: str, update: Update) -> bool:
-        """Whether the run loads a new column; says so where it does not."""
+    def takes(self, column: str, update: Update, *, asked: bool = True) -> bool:
+        """Whether the run loads a new column; says so where it does not, as always if the tap was not `asked`."""
         choice = self.choices[column]
         by_pattern = choice.loaded and bool(self.patterns)
         if self.mode == "ignore" or (choice.why.startswith("!") and not choice.loaded):
             return False
         log_based = self.method == "LOG_BASED"
         selected = self.mode == "add" or self.all or (by_pattern and (log_based or choice.why in self.patterns))
-        if self.mode != "warn" and choice.loaded and selected:
+        if asked and self.mode != "warn" and choice.loaded and selected:
             return True
         discover = f"singer-bridge discover {self.pipeline.name}"
         if log_based and by_pattern:
-            hint = f"`{discover}` takes it in; or set new_columns: add or ignore for the stream"
+            leave = f"`singer-bridge select {self.pipeline.name} '!{self.name}.{column}'`"
+            hint = f"`{discover}` takes it in; {leave}, or new_columns: ignore for the stream, leaves it out"
             what = "a new column is selected and not in the catalog, and the changes of this run would be lost for it"
             raise SettingsError(what, hint=hint, stream=self.name, column=column)
         later = "" if choice.loaded else f" and `singer-bridge select {self.pipeline.name} '{self.name}.{column}'`"

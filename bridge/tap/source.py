@@ -19,18 +19,27 @@ from bridge.singer.catalog import (
     deselected,
     has_metadata,
     parse_catalog,
-    replication_method,
     selected_streams,
     stream_id,
     stream_names,
     user_streams_first,
 )
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
+from bridge.tap.ask_postgres import NotAsked, table_columns
 from bridge.tap.catalog_overrides import overridden, wants_catalog
 from bridge.tap.catalog_store import CatalogStore, Declared, Discovery
-from bridge.tap.digits import with_digits
+from bridge.tap.digits import with_digits, with_new_digits
 from bridge.tap.installed import tap_version
-from bridge.tap.new_columns import ColumnNews, Update, decide
+from bridge.tap.new_columns import (
+    ColumnNews,
+    Update,
+    by_database,
+    decide,
+    dropped_table,
+    log_based,
+    new_tables,
+    unknown,
+)
 from bridge.tap.process import Tap, find_executable
 from bridge.tap.session_settings import session_settings
 from bridge.tap.slot_source import tap_settings
@@ -45,10 +54,6 @@ _PATIENCE = timedelta(seconds=15)
 """A tap that is silent for this long when asked for its types is not asked again before the next `discover`."""
 _FIRST_LIMIT = timedelta(minutes=2)
 """A tap that is silent for this long when a run discovers by itself is not asked again in this version."""
-_NOT_DISCOVERED = (
-    "the tap no longer discovers {streams}, and is asked for it all the same: the table was dropped or renamed, or the "
-    "tap's user lost the right to read it. `singer-bridge discover {pipeline}` brings the catalog up to date"
-)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
@@ -80,8 +85,8 @@ def silent(pipeline: str, declared: Catalog | None) -> str:
 class Source:
     """The tap of one pipeline. Nothing runs before `discover` or `start`; `tick` may raise to end a discovery.
 
-    `notes` are for the operator, about the catalog, `news` about new and dropped columns; `discovery` is the result of
-    the last one. `declared`: what a tap that gets no catalog says of its streams, None if it is not asked.
+    `notes` are for the operator, about the catalog, `news` about new and dropped columns and tables; `discovery` is the
+    result of the last one. `declared`: what a tap that gets no catalog says of its streams, None if it is not asked.
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, tick: Callable[[], None] = lambda: None) -> None:
@@ -138,37 +143,62 @@ class Source:
         return [next((one for one in namesakes if one in loaded), namesakes[0]) for namesakes in ids.values()]
 
     def _retyped(self, catalog: Catalog, only: Sequence[str]) -> Catalog:
-        """The stored catalog with the present types of columns, if the tap tells them quickly."""
-        took = self.catalogs.seconds
-        if self.pipeline.source.discover == "never" or took is None:
-            return catalog
+        """The stored catalog with the present types and columns, if the tap tells them quickly.
+
+        A run that does not ask the tap asks the database, where that is one that can be asked.
+        """
         loaded = loaded_streams(catalog, self.pipeline.source.select, only)
-        # What a log-based run has read is never sent again: a slow tap is asked for new columns, too.
-        if took > _QUICK.total_seconds() and not self._reads_log(catalog, loaded):
+        now, why = self._asked_again(log_based(self.pipeline, catalog, loaded))
+        if now is None:
+            self._ask_database(catalog, loaded, why)
             return catalog
-        began = time.monotonic()
-        try:
-            now = self.ask(_PATIENCE)
-        except TapError:  # if the tap is broken, the extraction will report it
-            now = None
-        if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
-            self.catalogs.remember_seconds(took)
-        if not now:
-            return catalog
-        if missing := self.catalogs.missing(now, loaded):
-            self.notes.append(_NOT_DISCOVERED.format(streams=", ".join(missing), pipeline=self.pipeline.name))
         before = self.catalogs.discovered
+        lost = self.catalogs.once(self.catalogs.missing(now), loaded)
+        self.news += [dropped_table(self.pipeline, one, before, now) for one in lost]
+        self.news += new_tables(self.pipeline, before, now) if before and not only else []
         update = decide(self.pipeline, before, catalog, now, loaded) if before else Update()
         self.news += update.news
+        if update.columns:
+            now, notes = with_new_digits(self.pipeline, self.argv, now, update.columns)
+            self.notes += map(redactor(self.pipeline.secrets).text, notes)
         lines = self.catalogs.updated(now, loaded, update.columns)
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
         return (self.catalogs.read() or catalog) if lines or update.columns else catalog
 
-    def _reads_log(self, catalog: Catalog, streams: Collection[str]) -> bool:
-        methods = (
-            self.pipeline.stream(name).replication_method or replication_method(catalog, name) for name in streams
-        )
-        return "LOG_BASED" in methods
+    def _asked_again(self, logged: Collection[str]) -> tuple[Catalog | None, str]:
+        """The tap's catalog of now, or why it was not asked. What a log-based run has read is never sent again:
+        for `logged` streams a slow tap is asked, too."""
+        took = self.catalogs.seconds
+        if self.pipeline.source.discover == "never":
+            return None, "source.discover is never"
+        if took is None:
+            return (
+                None,
+                "source.catalog is a file of your own" if self.pipeline.source.catalog else "no discovery is noted",
+            )
+        if took > _QUICK.total_seconds() and not logged:
+            return None, "the tap discovers slowly"
+        began = time.monotonic()
+        try:
+            now, why = self.ask(_PATIENCE), "the tap's --discover answered by running"
+        except TapError as error:  # if the tap is broken, the extraction will report it
+            now, why = None, f"the tap's --discover failed ({error.message})"
+        if (took := time.monotonic() - began) > _PATIENCE.total_seconds():
+            self.catalogs.remember_seconds(took)
+        return now, why
+
+    def _ask_database(self, catalog: Catalog, loaded: Collection[str], why: str) -> None:
+        entries = [entry for entry in catalog["streams"] if stream_id(entry) in loaded]
+        logged = log_based(self.pipeline, catalog, loaded)
+        try:
+            asked = table_columns(self.pipeline, self.argv, entries)
+            lost = self.catalogs.once([name for name, columns in asked.items() if not columns], asked)
+        except NotAsked as error:
+            asked, lost = {}, []
+            why = f"{why}, and the database was not asked ({self.redact(str(error).encode()).decode()})"
+        self.news += [dropped_table(self.pipeline, name) for name in lost]
+        self.news += [unknown(self.pipeline, name, why) for name in logged if name not in asked]
+        self.news += by_database(self.pipeline, catalog, asked)
 
     def _ask_declared(self) -> Catalog | None:
         """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.
@@ -213,7 +243,10 @@ class Source:
         catalog, notes = overridden(catalog, self.pipeline, loaded)
         self.notes += notes
         for text, guess in unmatched(catalog, patterns):
-            if not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be meant for future columns
+            if text in self.catalogs.removed:  # a similar name would be another table
+                remove = f"singer-bridge select {self.pipeline.name} --rm '{text}'"
+                self.notes.append(f"select: {text} was dropped or renamed. `{remove}`")
+            elif not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be meant for future columns
                 self.notes.append(f"select: {text} matches nothing. {guess}".strip())
         if patterns or only:
             return select(catalog, patterns, only)

@@ -25,7 +25,11 @@ _WHERE = rf"^(?:{_TIME}{_NAME}|.{{0,200}}?\blevel[\"']?\s*[=:]\s*[\"']?)"
 """What stands before a line's level: a time, a logger's name, or `level=` somewhere in it."""
 _QUIET = re.compile(rf"{_WHERE}(?:TRACE|DEBUG|INFO|NOTICE|trace|debug|info|notice)\b")
 _LOUD = re.compile(r"error|exception|critical|fatal|fail", re.IGNORECASE)
-_WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b")
+_WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b|\S*:\d+: \w*Warning: ")
+_MORE = re.compile(
+    r"\s|LINE \d+:|(?:HINT|DETAIL|CONTEXT|QUERY|STATEMENT):|\[(?:SQL|parameters)\b|\(Background on this error"
+)
+"""How lines begin that follow an error and explain it."""
 
 
 def reason(text: str) -> str:
@@ -35,7 +39,7 @@ def reason(text: str) -> str:
     shown = [line for line in lines if line.strip() and line != _FOLD]
     raised = [line for line in shown if _EXCEPTION.match(line)] if _FOLD in lines else []
     loud = [line for line in shown if not _is_quiet(line)]
-    errors = [line for line in loud if not _WARNING.match(line)]
+    errors = [line for line in loud if not _WARNING.match(line) and not _MORE.match(line)]
     why = (raised or errors or loud or shown or [""])[-1].strip()
     return why if len(why) <= _LONGEST else why[: _LONGEST - 3] + "..."
 

@@ -73,7 +73,10 @@ class Replica:
         return subprocess.Popen(argv, cwd=self.folder, start_new_session=True, **given)  # type: ignore[call-overload,no-any-return]
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        process = self.command("run", "p", *arguments)
+        return self.ended("run", "p", *arguments)
+
+    def ended(self, *arguments: str) -> tuple[int, str]:
+        process = self.command(*arguments)
         out, _ = process.communicate(timeout=500)
         return process.returncode, out
 
@@ -114,6 +117,80 @@ def replica(folder: Path, server: WalServer, kind: str, *, slot: bool = True, **
     if slot:
         server.sql("select pg_create_logical_replication_slot(%s, 'wal2json')", name)
     return Replica(folder, server, name)
+
+
+@pytest.mark.parametrize("kind", ["meltano", "wise"])
+def test_a_column_added_between_runs_loses_no_change(server: WalServer, tmp_path: Path, kind: str) -> None:
+    """The run after it loads the column's changes and says so; the slot does not pass them without it."""
+    one = replica(tmp_path, server, kind)
+    code, out = one.run()
+    assert code == 0, out
+    server.sql("alter table a add column more text")
+    server.sql("update a set more = 'm' || id where id <= 5")
+    code, out = one.run()
+    assert code == 0, out
+    assert "the source has a new column more, which is loaded from this run on" in out
+    files = tmp_path / "lake" / "p" / "public-a" / "*.parquet"
+    sql = f"select id, more from read_parquet('{files}', union_by_name=true) where more is not null order by id"
+    assert duckdb.sql(sql).fetchall() == [(n, f"m{n}") for n in range(1, 6)]
+    one.expect_equal()
+
+
+@pytest.mark.parametrize(("kind", "case"), [("meltano", "own"), ("wise", "never"), ("wise", "unnoted")])
+def test_the_slot_does_not_pass_a_column_that_the_tap_was_not_asked_for(
+    server: WalServer, tmp_path: Path, kind: str, case: str
+) -> None:
+    """The database is asked instead; `discover`, as the hint says, takes the column in, and no change is lost."""
+    one = replica(tmp_path, server, kind)
+    code, out = one.run()
+    assert code == 0, out
+    settings = yaml.safe_load((tmp_path / "bridge.yaml").read_text())
+    kept = tmp_path / ".singer-bridge" / "catalogs" / "p.json"
+    if case == "own":
+        (tmp_path / "own.json").write_bytes(kept.read_bytes())
+        settings["pipelines"]["p"]["source"]["catalog"] = "own.json"
+    elif case == "never":
+        settings["pipelines"]["p"]["source"]["discover"] = "never"
+    else:
+        (kept.parent / "discovered" / "p.json").unlink()
+    (tmp_path / "bridge.yaml").write_text(yaml.safe_dump(settings))
+    kind_of, value = ("numeric(30, 10)", ".0000000001") if kind == "meltano" else ("text", "m")
+    server.sql(f"alter table a add column more {kind_of}; alter table b drop column n")
+    server.sql(f"update a set more = (id || '{value}')::{kind_of} where id <= 5")
+    before = server.slots()[one.slot]
+    code, out = one.run()
+    assert (code, server.slots()[one.slot]) == (2, before), out
+    assert "a new column is selected and not in the catalog" in out
+    assert "column=more" in out
+    assert one.ended("discover", "p")[0] == 0
+    code, out = one.run()
+    assert code == 0, out
+    files = tmp_path / "lake" / "p" / "public-a" / "*.parquet"
+    sql = f"select id, more::text from read_parquet('{files}', union_by_name=true) where more is not null order by id"
+    assert duckdb.sql(sql).fetchall() == [(n, f"{n}{value}") for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("kind", ["meltano", "wise"])
+def test_a_renamed_table_is_said_once_with_its_new_name(server: WalServer, tmp_path: Path, kind: str) -> None:
+    """What the run says to type, and what the failure says, lets the other table go on."""
+    server.sql("create table b_old (id bigserial primary key, other text)")
+    one = replica(tmp_path, server, kind)
+    code, out = one.run()
+    assert code == 0, out
+    server.sql("alter table b rename to sales; grant select on sales to reader")
+    server.sql("insert into a (v, n) values ('new', 1)")
+    code, out = one.run()
+    assert "public-b: the source has no such table any more" in out
+    assert "The new table public-sales has the same columns" in out
+    assert "b_old" not in out
+    if code:
+        assert "singer-bridge select p '!public-b'" in out.partition("error")[2]
+    code, out = one.run()
+    assert "public-b: the source has no such table any more" not in out
+    assert one.ended("select", "p", "!public-b")[0] == 0
+    code, out = one.run()
+    assert code == 0, out
+    assert one.rows("a") == server.sql("select id, v, n from a order by id")
 
 
 @pytest.mark.parametrize("kind", ["meltano", "wise"])

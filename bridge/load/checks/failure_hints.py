@@ -7,7 +7,7 @@ import re
 from bridge.errors import BridgeError, TapError, TimedOut
 from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
-from bridge.singer.catalog import Catalog
+from bridge.singer.catalog import Catalog, stream_ids
 from bridge.slots.guard import log_based
 from bridge.tap.catalog_overrides import wanted_methods
 from bridge.tap.stderr import LAST_LINES
@@ -21,13 +21,20 @@ _NO_LOG = re.compile(
 """How MongoDB, MySQL and their taps say that the log is no longer there."""
 
 
+_NO_TABLE = re.compile(
+    r"""(?:KeyError|NoSuchTableError): ['"]?([^\s'"]+)|(?:relation|[Tt]able) ['"]([^'"]+)['"] does(?: not|n't) exist"""
+)
+"""How taps and databases say that a table is not there."""
+
+
 def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -> str:
     """The hint of an error that ended a load, with what the settings and the catalog add to it."""
     hint = error.hint
     if LAST_LINES in hint:
         missing = wanted_methods(hint, pipeline, catalog)
         expired = _expired(hint, pipeline, catalog)
-        hint = f"{expired}{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
+        lost = _no_table(hint, pipeline, catalog)
+        hint = f"{expired}{lost}{missing}{hint}\nall lines: singer-bridge runs show {pipeline.name} --logs"
     if isinstance(error, TimedOut):
         if pipeline.commit.at == "end":
             hint = "commit.at is end: this run left all as it was, and the next needs as long; raise --timeout"
@@ -42,6 +49,18 @@ def _expired(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
         return ""
     streams = log_based(pipeline, catalog)
     return f"the database no longer has the changes since the bookmark; load again: {reload(pipeline, streams)}\n"
+
+
+def _no_table(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
+    """Of a tap that failed for a table which the catalog has and the source has not; empty if it said no such thing."""
+    named = {(match[1] or match[2]).replace(".", "-") for match in _NO_TABLE.finditer(words)}
+    streams = stream_ids(catalog) if catalog else []
+    lost = [name for name in streams if any(name == one or name.endswith(f"-{one}") for one in named)]
+    return "".join(
+        f"the source has no table {name}, or the tap's user may not read it: `singer-bridge discover {pipeline.name}` "
+        f"brings the catalog up to date, `singer-bridge select {pipeline.name} '!{name}'` loads the others\n"
+        for name in lost[:1]
+    )
 
 
 def restarted(log: bytes) -> bool:

@@ -106,10 +106,19 @@ def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:
         hint = "choose some: singer-bridge select, or source.select"
         raise SettingsError("no stream is selected", hint=hint, catalog=settings.catalog or file)
     if removed := [stream for stream in selected if stream not in existing]:
-        hint = "; ".join(filter(None, [_guesses(removed, existing), "singer-bridge discover shows what changed"]))
+        hint = "; ".join(
+            filter(
+                None,
+                [
+                    _guesses(removed, {*existing}.difference(stream_ids(passed))),
+                    "singer-bridge discover shows what changed",
+                ],
+            )
+        )
         raise SettingsError("the tap no longer has some selected streams", hint=hint, gone=first_of(removed))
     for pattern, guess in unmatched(discovered, settings.select):
-        yield warning("streams", f"source.select has a pattern that matches nothing: {pattern}", guess or "remove it")
+        fix = "" if pattern in source.catalogs.removed else guess  # a similar name would be another table
+        yield warning("streams", f"source.select has a pattern that matches nothing: {pattern}", fix or "remove it")
     yield fine("streams", f"{len(selected)} of {len(existing)} selected: {first_of(selected)}")
     if slots := slot_source(source.pipeline, source.argv):
         catalog, _ = overridden(passed, source.pipeline, selected)

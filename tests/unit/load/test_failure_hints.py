@@ -34,3 +34,25 @@ def test_a_tap_that_goes_on_without_its_bookmark() -> None:
     """What meltanolabs-tap-mongodb writes then."""
     line = b"WARNING tap-mongodb Unable to resume change stream from resume token. Resetting resume token.\n"
     assert (restarted(b"INFO starting\n" + line), restarted(b"INFO starting\n")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "KeyError: 'public-a'",
+        "sqlalchemy.exc.NoSuchTableError: public.a",
+        "sqlalchemy.exc.NoSuchTableError: a",
+        'psycopg2.errors.UndefinedTable: relation "public.a" does not exist\nLINE 1: SELECT',
+        "pymysql.err.ProgrammingError: (1146, \"Table 'public.a' doesn't exist\")",
+    ],
+)
+def test_a_table_that_is_not_there(settings: Load, words: str) -> None:
+    """The hint says how to go on without it; a key of something else is no table."""
+    pipeline = settings("pipelines: {p: {source: {tap: t}, destination: {bucket: b}}}").pipeline("p")
+    tables = catalog(stream("public-a", selected=True), stream("public-b", selected=True))
+    hint = explained(TapError("it failed", hint=f"{LAST_LINES}\n{words}"), pipeline, tables)
+    assert "no table public-a" in hint
+    assert "`singer-bridge discover p`" in hint
+    assert "`singer-bridge select p '!public-a'`" in hint
+    other = explained(TapError("it failed", hint=f"{LAST_LINES}\nKeyError: 'host'"), pipeline, tables)
+    assert "no table" not in other

@@ -282,6 +282,19 @@ def test_a_table_that_was_renamed(typed: Typed, folder: Path) -> None:
     assert kept.read_bytes() == before
 
 
+def test_a_renamed_table_beside_one_of_a_similar_name(typed: Typed, folder: Path) -> None:
+    """A table that was there before is not offered, neither before `discover` nor after it."""
+    old = {"name: orders": "name: users_old"}
+    write(folder, **old, **{"config:": "select: [users, users_old], config:"})
+    assert typed("discover").code == 0
+    write(folder, (folder / "bridge.yaml").read_text(), **{"name: users,": "name: people,"})
+    _, found = examined(typed)
+    assert found["streams"]["fix"] == "singer-bridge discover shows what changed"
+    assert typed("discover").code == 0
+    _, found = examined(typed)
+    assert found["streams"]["fix"] == "remove it"
+
+
 @pytest.mark.parametrize(
     ("select", "code", "status", "words"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
+from bridge.tap.new_columns import by_database
 from bridge.tap.source import Source
 from tests.support.catalogs import catalog, stream
 from tests.unit.tap.test_source import Scripted, source, tap
@@ -117,3 +118,96 @@ def test_a_dropped_column_is_said_once(tap: Scripted, source: Any) -> None:
     assert sorted(news.kind for news in made.news) == ["dropped_column", "new_column"]
     again = source()
     assert (columns_of(again), again.news) == (["id", "remark"], [])
+
+
+@pytest.mark.parametrize("case", ["own", "never", "failed", "unnoted"])
+def test_what_a_log_based_run_does_not_know(tap: Scripted, source: Any, tmp_path: Path, case: str) -> None:
+    """If neither the tap nor a database was asked for columns, the run says so, in each run."""
+    says(tap, "id note", "LOG_BASED")
+    source().discover()
+    more: dict[str, Any] = {"discover": "never"} if case == "never" else {}
+    if case == "own":
+        more = {"catalog": str(tmp_path / "home/catalogs/shop.json")}
+    elif case == "failed":
+        tap.says("no catalog")
+    elif case == "unnoted":
+        (tmp_path / "home/catalogs/discovered/shop.json").unlink()
+    for _ in range(2):
+        made = source(**more)
+        assert columns_of(made) == ["id", "note"]
+        [news] = made.news
+        assert (news.stream, news.kind) == ("users", "unknown_columns")
+        assert "`singer-bridge discover shop`" in news.text
+    made = source(streams={"users": {"new_columns": "ignore"}}, **more)
+    assert (columns_of(made), made.news) == (["id", "note"], [])
+
+
+def logged(columns: str) -> dict[str, Any]:
+    return catalog(stream("users", columns, selected=True, replication_method="LOG_BASED"))
+
+
+def test_what_the_database_has(source: Any) -> None:
+    """A column that a pattern selects stops a log-based run; others are said; an unsupported one is no news."""
+    kept = logged("id note _sdc_lsn")
+    unsupported = {"breadcrumb": ["properties", "raw"], "metadata": {"inclusion": "unsupported"}}
+    kept["streams"][0]["metadata"].append(unsupported)
+    assert by_database(source().pipeline, kept, {"users": {"id", "note", "raw"}}) == []
+    [more, gone] = by_database(source().pipeline, kept, {"users": {"id", "raw", "more"}})
+    assert (more.kind, gone.kind) == ("new_column", "dropped_column")
+    assert "no column note" in gone.text
+    with pytest.raises(SettingsError, match="changes of this run would be lost"):
+        by_database(source(select=["users"]).pipeline, kept, {"users": {"id", "note", "more"}})
+    for given in ({"select": ["users", "!users.more"]}, {"streams": {"users": {"new_columns": "ignore"}}}):
+        assert by_database(source(**given).pipeline, kept, {"users": {"id", "note", "more"}}) == []
+
+
+def test_a_renamed_table_is_said_once(tap: Scripted, source: Any) -> None:
+    """With the new name, if one new table has its columns; a similar name of a table that was there is not it."""
+    users, old = stream("users", "id note", selected=True), stream("users_old", "id note", selected=True)
+    tap.says(catalog(users, old))
+    source().discover()
+    tap.says(catalog(old, stream("people", "id note"), stream("users_2", "id")))
+    made = source()
+    made.catalog([], refresh=False)
+    [news] = made.news
+    assert (news.stream, news.kind) == ("users", "dropped_table")
+    assert "`singer-bridge discover shop`" in news.text
+    assert "`singer-bridge select shop '!users'`" in news.text
+    assert "The new table people has the same columns" in news.text
+    for only in ([], ["users_old"], []):
+        again = source()
+        again.catalog(only, refresh=False)
+        assert again.news == []
+    tap.says(catalog(users, old))
+    source().catalog([], refresh=False)
+    tap.says(catalog(old))
+    made = source()
+    made.catalog([], refresh=False)
+    assert [news.kind for news in made.news] == ["dropped_table"]
+
+
+def test_a_new_table_that_is_chosen(tap: Scripted, source: Any) -> None:
+    """Each run says that it is not loaded, until `discover`."""
+    users = stream("public-users", "id note", selected=True)
+    tap.says(catalog(users))
+    source().discover()
+    tap.says(catalog(users, stream("public-late", "id"), stream("other-late", "id")))
+    for _ in range(2):
+        made = source(select=["public-*"])
+        made.catalog([], refresh=False)
+        assert [(news.stream, news.kind) for news in made.news] == [("public-late", "new_table")]
+    source().discover()
+    made = source(select=["public-*"])
+    made.catalog([], refresh=False)
+    assert made.news == []
+
+
+def test_a_pattern_of_a_table_that_was_renamed(tap: Scripted, source: Any) -> None:
+    """No table with a similar name is offered for it."""
+    tap.says(catalog(stream("orders", selected=True), stream("orders_old")))
+    source().discover()
+    tap.says(catalog(stream("sales", selected=True), stream("orders_old")))
+    source().discover()
+    made = source(select=["orders", "sales"])
+    made.catalog([], refresh=False)
+    assert made.notes == ["select: orders was dropped or renamed. `singer-bridge select shop --rm 'orders'`"]
