@@ -198,18 +198,17 @@ class Run:
     def _with_lease(
         self, storage: Storage, source: Source | Piped, catalog: dict[str, Any] | None, deselected: set[str]
     ) -> None:
-        wait = self.request.wait or timedelta()
-        lease = self.context.lease = take(storage, self.pipeline.name, self.result.run_id, wait=wait, pause=self._pause)
+        name, run, wait = self.pipeline.name, self.result.run_id, self.request.wait or timedelta()
+        lease = self.context.lease = take(storage, name, run, wait=wait, pause=self._pause)
         self.context.stage = "reading the commit log"
-        name, run, clean = self.pipeline.name, self.result.run_id, lambda: self._clean
         first = partial(self._stop.aside, partial(keep_catalog, storage, self.pipeline))
-        with open_pipeline(storage, name, run, lease=lease, clean=clean, first=first) as committer:
+        with open_pipeline(storage, name, run, lease=lease, clean=lambda: self._clean, first=first) as committer:
             self._run_with_record(storage, committer, source, catalog, deselected)
             if self._clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
-                    facts = {"run": self.result.run_id, "made": self.result.commits, "view": committer.view}
-                    self.result.warnings += sweep(storage, self.pipeline, **facts)
+                    result, view = self.result, committer.view
+                    result.warnings += sweep(storage, self.pipeline, run=result.run_id, made=result.commits, view=view)
 
     def _pause(self, duration: timedelta) -> None:
         self.context.stage = "waiting for the run that holds the pipeline"
