@@ -26,6 +26,7 @@ from bridge.schema.valid import json_pointer
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+_DIGITS_OF_A_DOUBLE = 17
 _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
 _BOOLEANS = {"true": True, "false": False}
 _POSTGRES_BOOLEANS = {"t": True, "f": False}
@@ -222,10 +223,22 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     try:
         exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     except DecimalException:
+        if (printed := _as_printed(Decimal(value))) is not None:
+            return _decimal(printed, type_, at)
         raise RecordRejected(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
     if exact.adjusted() >= type_.precision - type_.scale and exact != 0:
         raise RecordRejected(f"number has more digits than decimal({type_.precision},{type_.scale})", at)
     return exact
+
+
+def _as_printed(number: Decimal) -> Decimal | None:
+    """The number that a double is printed as, if this is a double with all of its digits: 12.339999999999999857891...
+
+    pipelinewise-tap-postgres writes those of PostgreSQL's log so, where the database has 12.34.
+    """
+    if len(number.as_tuple().digits) <= _DIGITS_OF_A_DOUBLE or Decimal(double := float(number)) != number:
+        return None
+    return Decimal(repr(double))
 
 
 def _boolean(value: Any, at: Path) -> bool:

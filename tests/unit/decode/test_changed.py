@@ -103,6 +103,36 @@ def test_a_mark_of_deletion_that_is_no_time(mark: str) -> None:
     assert before <= deleted[0] <= datetime.now(timezone.utc) if mark in ODD_MARKS else deleted[0] is None
 
 
+@pytest.mark.parametrize(
+    ("text", "scale", "stored"),
+    [
+        ("12.339999999999999857891452847979962825775146484375", 2, "12.34"),
+        ("-0.1000000000000000055511151231257827021181583404541015625", 10, "-0.1"),
+        ('"12.339999999999999857891452847979962825775146484375"', 2, "12.34"),
+        ("12.5", 2, "12.5"),
+        ("12.339999999999999857891452847979962825775146484376", 2, None),
+        ("12.345", 2, None),
+        ("12.3450000000000006394884621840901672840118408203125", 2, None),
+        ("0.00000000000000000086736173798840354720596224069595336914062", 19, None),
+    ],
+)
+def test_a_double_with_all_of_its_digits_is_the_number_that_it_is_printed_as(
+    text: str, scale: int, stored: Any
+) -> None:
+    """A decimal that does not hold the digits gets that number, if it has so many; any other one is a reject."""
+    properties = {"n": {"type": ["null", "number"], "multipleOf": 10**-scale}}
+    schema, data = from_singer({"properties": properties}, []), lines(f'{{"n":{text}}}')
+    for batch in (decode(data, schema, PREFIX), _without(data, schema)):
+        rows = [row["n"] for row in batch.table.to_pylist()]
+        assert rows == ([] if stored is None else [Decimal(stored)])
+        assert len(batch.rejects) == (stored is None)
+
+
+def _without(data: bytes, schema: Any) -> Any:
+    with without_native():
+        return decode(data, schema, PREFIX)
+
+
 def test_a_time_elsewhere_that_is_none() -> None:
     """It stays a reject: only a deletion is readable without its time."""
     schema = from_singer(
