@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -56,6 +57,9 @@ VERBS = [
     "unlock",
 ]
 NOW = Retention(**dict.fromkeys(("commits", "runs", "logs", "rejects", "trash"), timedelta()))
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+HUGE = "1e999999999"
+"""A number of a few letters that would be a gigabyte as an integer."""
 LATER = datetime.now(timezone.utc) + timedelta(days=1000)
 
 
@@ -117,8 +121,10 @@ def odd(random: Random, root: Path) -> Any:
     up = "../" * random.randint(1, 6)
     texts = [f"{up}victim", f"{up}others/victim", str(root / "victim"), f"shop/t/{up}victim", f".bridge/shop/{up}x"]
     texts += ["", ".", "..", "/", "a//b", "t/", "..\\victim", "nul\0", "\ud800", "x" * 300, "\n", "other/t", "-1"]
+    texts += ["\x1b[2J\x1b]0;x\a", "\x9b2J", "<script>"]
     values = [None, -1, 0, 10**30, 1e300, float("nan"), True, [], {}, [[]], {"a": 1}, ["../victim"]]
-    return random.choice(texts) if random.random() < 0.7 else random.choice(values)
+    values += [10**400, -(10**4000), float("inf"), HUGE, 2**63, [HUGE], {"a": HUGE}]
+    return random.choice(texts) if random.random() < 0.6 else random.choice(values)
 
 
 def craft(random: Random, root: Path) -> str:
@@ -131,7 +137,7 @@ def craft(random: Random, root: Path) -> str:
     for _ in range(random.randint(1, 2)):
         at, new = random.choice(list(places(value))), odd(random, root)
         value, text = put(value, at, new), f"{text} {path.name} {at} {new!r}"
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(value).replace(f'"{HUGE}"', HUGE))
     return text
 
 
@@ -150,6 +156,7 @@ def test_whatever_stands_in_a_file(lake: Path, tmp_path: Path, typed: Typed, cas
         done = typed(f"{verb} {OPTIONS}")
         assert done.code in (0, 1, 2, 3, 4), (changed, verb, done)
         assert "Traceback" not in done.err, (changed, verb, done)
+        assert not CONTROL.search(done.out + done.err), (changed, verb, done)
     storage = LocalStorage(tmp_path / "lake")
     for act in (_recover, _sweep):
         try:
