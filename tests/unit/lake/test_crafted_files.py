@@ -21,8 +21,9 @@ import pytest
 from bridge.commit.open import open_committer, open_pipeline
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
-from bridge.errors import BridgeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log
+from bridge.commit.trail import Trail
+from bridge.errors import BridgeError, CorruptLake
+from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.runs import RunFile
 from bridge.settings.options import Retention
@@ -55,6 +56,9 @@ VERBS = [
     "rollback 2 --yes",
     "compact --yes",
     "unlock",
+    "sql 'SELECT * FROM bridge.runs, bridge.files, bridge.rejects'",
+    "sql 'SELECT * FROM bridge.commits, bridge.streams'",
+    "tables code -s t",
 ]
 NOW = Retention(**dict.fromkeys(("commits", "runs", "logs", "rejects", "trash"), timedelta()))
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -83,6 +87,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             committer.set_state({"bookmarks": {"t": committer.view.n}}, "to reach a snapshot")
         RunFile(storage, "shop", "20260101T000000Z-aaaa", tap="tap-x").finish(status="success", commits=3)
         storage.write(".bridge/shop/logs/20260101T000000Z-aaaa.log", b"a line\n")
+    storage.write(".bridge/shop/begins.json", b'{"format": 1, "first": 1, "swept": 1}')
     shop._head = committer.view.n
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 5, "v": "last"}])
     return shop.root
@@ -198,3 +203,26 @@ def _recover(storage: LocalStorage) -> None:
 
 def _sweep(storage: LocalStorage) -> None:
     Sweep(storage, "shop", NOW, now=LATER, made=1000).all(Log(storage, "shop").latest())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [HUGE, "Infinity", "NaN", "1" + "0" * 400, '"1"', "true", "1.0"], ids=str)
+def test_a_number_that_counts_nothing(lake: Path, tmp_path: Path, typed: Typed, number: str) -> None:
+    """Where the log begins, and how far it is: neither memory nor patience is used up."""
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    own = tmp_path / "lake/.bridge/shop"
+    (own / "begins.json").write_text(f'{{"format": 1, "first": {number}, "swept": 1}}')
+    done = typed(f"commits list {OPTIONS}")
+    assert (done.code, "where the commit log begins is unreadable" in done.err) == (3, True)
+    (own / "begins.json").unlink()
+    (own / "published.json").write_text(f'{{"format": 1, "commit": {number}, "digest": "x"}}')
+    (own / "lease.json").write_text(f'{{"format": 1, "run": "r", "head": {number}}}')
+    done = typed(f"status {OPTIONS}")
+    assert done.code == 0, done.err
+    assert typed(f"sql {OPTIONS} 'SELECT count(*) FROM bridge.commits'").code == 0
+
+
+def test_a_file_that_no_commit_wrote() -> None:
+    """The log's records contradict each other: that is damage, and no crash."""
+    with pytest.raises(CorruptLake, match="a file that no commit wrote"):
+        Trail(Snapshot(1)).file("shop/t/part", 3)
