@@ -11,7 +11,6 @@ from bridge.slots.database import Database
 from bridge.slots.keeper import drop
 from bridge.tap.slot_source import SlotSource
 
-
 _COPY = re.compile(r"(?:^|_)bridge_[0-9a-f]{10}_[0-9a-f]{6}_[0-9]+\Z")
 _HASH = re.compile(r"[0-9a-f]+")
 _LEAST = len("bridge_0123456789_012345_0") + 3

@@ -58,7 +58,7 @@ VERBS = [
     "unlock",
     "sql 'SELECT * FROM bridge.runs, bridge.files, bridge.rejects'",
     "sql 'SELECT * FROM bridge.commits, bridge.streams'",
-    "tables code -s t",
+    "tables ddl -s t",
 ]
 NOW = Retention(**dict.fromkeys(("commits", "runs", "logs", "rejects", "trash"), timedelta()))
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
