@@ -11,6 +11,8 @@ from typing import Any
 import simplejson
 
 NotJson = simplejson.JSONDecodeError
+LARGEST = 2**53
+"""Nothing is counted beyond it: above, floats have no whole numbers, and sums would not fit into 64 bits."""
 
 
 def loads(text: bytes | str) -> Any:
@@ -25,6 +27,13 @@ def loads(text: bytes | str) -> Any:
         raise
     except (ValueError, DecimalException) as error:  # of more digits than Python converts, or beyond a Decimal
         raise NotJson("a number too long", "", 0) from error
+
+
+def as_number(value: Any) -> int:
+    """A number that counts something. Raises `TypeError` for anything else: `1e999999999` would be a gigabyte."""
+    if type(value) is int and -LARGEST <= value <= LARGEST:
+        return value
+    raise TypeError("not a number that counts something")
 
 
 def dumps(value: Any, *, indent: int | None = None, ascii_only: bool = True) -> bytes:

@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 from bridge.commit.head import Head
 from bridge.errors import CorruptLake
-from bridge.exact_json import NotJson, dumps, loads
+from bridge.exact_json import NotJson, as_number, dumps, loads
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.singer.state_edits import Difference, differences, same
@@ -102,7 +102,7 @@ class StateFile:
         """The commit and the digest in the witness; 0 and empty if it is absent or damaged."""
         try:
             published = loads(self.witness or b"{}")
-            return int(published["commit"]), str(published["digest"])
+            return as_number(published["commit"]), str(published["digest"])
         except (NotJson, KeyError, TypeError, ValueError):
             return 0, ""
 

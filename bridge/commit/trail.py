@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bridge.errors import CorruptLake
 from bridge.lake.log import Snapshot, storage_changes
 from bridge.lake.records import CommitRecord
 
@@ -28,8 +29,12 @@ class Trail:
         self._written.setdefault(key, []).append(n)
 
     def file(self, key: str, n: int) -> File:
-        """What a key stands for after commit `n`."""
-        return key, max(written for written in self._written[key] if written <= n)
+        """What a key stands for after commit `n`. Raises `CorruptLake` if the log does not say so."""
+        written = [written for written in self._written.get(key, ()) if written <= n]
+        if not written:
+            hint = "see who may write to the bucket; restore the records from a backup of it"
+            raise CorruptLake("the commit log has a file that no commit wrote", hint=hint, file=key, commit=n)
+        return key, max(written)
 
     def follow(self, pipeline: str, record: CommitRecord) -> None:
         """Take in what the next commit moved, and the files that it added."""

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import ValidationError, structs
 
 from bridge.errors import CommitExpired, CorruptLake, LakeError
-from bridge.exact_json import NotJson, dumps, loads
+from bridge.exact_json import NotJson, as_number, dumps, loads
 from bridge.lake.paths import pipeline_key, removed_key, trash_of
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.record_json import commit_bytes, read_commit
@@ -197,8 +197,10 @@ class Log:
             lease = loads(self.storage.read(pipeline_key(self.pipeline, "lease.json")) or b"{}")
         except NotJson:  # it is being written, or its writer died
             lease = {}
-        seen = lease.get("head") if isinstance(lease, dict) else None
-        return self.head(seen if isinstance(seen, int) else None)
+        try:
+            return self.head(as_number(lease["head"]))
+        except (KeyError, TypeError):  # none, or not ours
+            return self.head()
 
     def _exists(self, n: int) -> bool:
         return self.storage.size(self.key(n)) is not None
@@ -211,7 +213,7 @@ class Log:
             return Beginning()
         try:
             document = loads(data)
-            return Beginning(int(document["first"]), int(document["swept"]))
+            return Beginning(as_number(document["first"]), as_number(document["swept"]))
         except (NotJson, KeyError, TypeError, ValueError) as error:
             hint = "restore it, or write into `first` and `swept` the lowest multiple of 100 that has a record"
             raise CorruptLake("where the commit log begins is unreadable", hint=hint, file=key) from error

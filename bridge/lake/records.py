@@ -11,11 +11,15 @@ STATE is opaque: no digit of it changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Meta, Struct, field
 
+from bridge.exact_json import LARGEST
 from bridge.singer.state import bookmark
+
+Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+"""A number of rows, bytes or commits: one that can be added up, shown and put into a column."""
 
 FORMAT = 1
 PLAIN = "parquet"
@@ -40,14 +44,14 @@ def _empty() -> dict[str, Any]:
 class LiveFile(Struct, frozen=True, omit_defaults=True, gc=False):
     """A file of a table, as far as the log knows its rows."""
 
-    size: int
+    size: Count
     """Bytes."""
-    rows: int
+    rows: Count
     version: int | None = None
     """The Singer `version` of all its rows. Absent where they have none, or where a column says it row by row."""
-    deleted: int = 0
+    deleted: Count = 0
     """1: all of its rows say that they are deleted."""
-    stale: int = 0
+    stale: Count = 0
     """1: its rows are of an older version, and the next commit has to mark them as deleted."""
 
 
@@ -58,16 +62,16 @@ class FileAdd(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Its name in the table's folder, with Hive's folders of its partition."""
     source: str
     """The key of its bytes before they are published: pending, in the trash, or where they are to be already."""
-    size: int
+    size: Count
     """Bytes."""
-    rows: int
+    rows: Count
     upload: str = ""
     """The upload that becomes visible by the commit. Absent where `source` is a file."""
     version: int | None = None
     """As in `LiveFile`."""
-    deleted: int = 0
+    deleted: Count = 0
     """As in `LiveFile`."""
-    stale: int = 0
+    stale: Count = 0
     """As in `LiveFile`."""
     rewritten: bool = False
     """Its rows were in the table already: the file was written again with newer columns."""
@@ -99,9 +103,9 @@ class PendingFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """As in `FileAdd`."""
     source: str
     """The key of its bytes."""
-    size: int
+    size: Count
     """Bytes."""
-    rows: int
+    rows: Count
     extra: bool
     """It has the column for fields outside the SCHEMA."""
     columns: str
@@ -136,15 +140,15 @@ def run_of(file: str) -> str:
 class RejectFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A file of rejects, with enough to list it unread."""
 
-    commit: int | None = None
+    commit: Count | None = None
     """The commit that first named it. Absent in that commit itself."""
     stream: str | None
     """None: lines of the tap that are no Singer messages."""
     file: str
     """Its key."""
-    lines: int
+    lines: Count
     """Rejects in it."""
-    reasons: dict[str, tuple[int, int]]
+    reasons: dict[str, tuple[Count, Count]]
     """By reason, how many rejects and how many bytes."""
     refused: bool = False
     """The guard refused the commit of its stream's rows, so the next run brings the same records again."""
@@ -217,7 +221,7 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Pending files of a commit that is taken back. Absent in any other kind than `void`."""
     shared: bool = False
     """Other pipelines write to the folder, too. Absent: none does."""
-    merged: dict[str, int] = {}
+    merged: dict[str, Count] = {}
     """How many `rows` came for an upsert, and how many were `inserted`, `updated`, `superseded` by a later one with the
     same key, or `deleted`; `swept`: rows of older versions that went or were marked; `dropped`: rows that went as more
     than one had the key of a new row, `dropped_nulls`: those whose key has a null. Absent: rows were only added."""
@@ -327,7 +331,7 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     format: int = field(default_factory=lambda: FORMAT)
     """Of the record. A reader refuses a higher one."""
-    n: int
+    n: Count
     """The commit's number, without gaps from 1. It is the record's name, too."""
     kind: str
     """`data`: rows of a run. `fence`: a run began after one that died; changes nothing. `state`: another STATE.
@@ -335,7 +339,7 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `purge` of rejects."""
     run: str
     """The id of the run that made it."""
-    generation: int
+    generation: Count
     """The number of the fence that opened the run, or of the last commit before it; part of every file name."""
     nonce: str
     """Random: whether a put whose outcome is unknown was ours."""
@@ -350,13 +354,13 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     STATE is one tap's."""
     tables: Sequence[TableChange] = ()
     """Absent in kinds that change no table: `fence` and `state`."""
-    voids: int | None = None
+    voids: Count | None = None
     """The number of the commit that a `void` takes back. Absent in other kinds."""
     uncovered: Sequence[str] = ()
     """Streams with rows after the last STATE, which a tap restarted from it sends again. Absent: none."""
     merged: bool | None = None
     """Whether `state` joins the tap's STATE with bookmarks of other streams. Absent where no tap was read."""
-    through: int | None = None
+    through: Count | None = None
     """The number of the last sealed batch in it, within its run. Absent where nothing was loaded."""
     rejects: Sequence[RejectFile] = ()
     """Reject files that count from this commit on. Absent in kinds that have none."""
@@ -366,11 +370,11 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why the guard refused the rows: the commit has their rejects only. Absent: nothing was refused."""
     supersedes: bool = False
     """The `rollback` takes back rows that a target's tap sends again. Absent: it does not."""
-    to: int | None = None
+    to: Count | None = None
     """The commit that a `rollback` goes back to. Absent in other kinds."""
-    after: int | None = None
+    after: Count | None = None
     """Of a `fence`, the last commit that is none, so that a row of fences is passed in one step. 0: there is none."""
-    start: int | None = None
+    start: Count | None = None
     """Of a `fence`, the commit from whose STATE the run's tap goes on; for targets only. 0: from the beginning."""
     given: Any = UNSET
     """Of a `fence`, the STATE that the run's tap was given, if no commit has it; for targets only. A STATE may be null,

@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, ValidationError, convert, json, structs
+from msgspec import Meta, Struct, ValidationError, convert, json, structs
 
 from bridge.errors import CorruptLake
-from bridge.exact_json import NotJson, dumps, loads
+from bridge.exact_json import LARGEST, NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
+from bridge.lake.records import Count
 from bridge.storage import Storage
+
+Seconds = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+"""Neither infinite nor NaN: they are rounded where they are shown."""
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
@@ -48,19 +52,19 @@ class RunError(Struct, frozen=True):
 class StreamResult(Struct, frozen=True):
     """What a run did to one stream. Rows and files are the committed ones."""
 
-    records: int = 0
-    rejected: int = 0
-    filtered: int = 0
-    files: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
+    records: Count = 0
+    rejected: Count = 0
+    filtered: Count = 0
+    files: Count = 0
+    bytes: Count = 0
+    seconds: Seconds = 0.0
     """From the chunk of the tap's output that held the first RECORD to the one that held the last."""
     load_method: str = ""
     reason: str = ""
     """Why this load method."""
     complete: bool = False
     """The tap finished the stream, and all of its records are committed."""
-    merged: dict[str, int] = {}
+    merged: dict[str, Count] = {}
     """Of an upsert: rows inserted, updated, deleted."""
     held_back: RunError | None = None
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
@@ -74,7 +78,7 @@ class Difference(Struct, frozen=True):
     """A short word for programs, as docs/differences.md lists them: `null_key`, `lost_digits`, `new_column`."""
     text: str
     """What differs and what to do, for people; the stream is named before it."""
-    rows: int | None = None
+    rows: Count | None = None
     """How many rows or values; None: not known."""
 
 
@@ -117,15 +121,17 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     requested: dict[str, Any] = {}
     """What its caller asked for beyond the settings: `full`, `append`, `streams`, `resume`, `max_records`. What was not
     asked for is absent."""
-    attempt: int = 1
+    attempt: Count = 1
+    held_times: Count = 1
+    """Of a run that was `held`, how often in a row."""
     skipped: tuple[str, ...] = ()
-    commits: int | None = None
-    commit: int | None = None
+    commits: Count | None = None
+    commit: Count | None = None
     """The last commit of the log that `commits`, `streams` and `state` take into account."""
     streams: dict[str, StreamResult] = {}
     state: Any = None
     state_before: Any = None
-    seconds: dict[str, float] = {}
+    seconds: dict[str, Seconds] = {}
     warnings: tuple[str, ...] = ()
     marks: dict[str, tuple[str, ...]] = {}
     """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
@@ -189,7 +195,9 @@ def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
         stored = loads(data)
         record = structs.replace(convert(stored, RunRecord), stored=stored)
         for time in filter(None, (record.started, record.ended)):
-            datetime.fromisoformat(time).astimezone(timezone.utc)
+            if (at := datetime.fromisoformat(time)).tzinfo is None:
+                raise ValueError("a time without a zone")
+            at.astimezone(timezone.utc)
     except (NotJson, ValidationError, ValueError, OverflowError) as error:  # UnicodeEncodeError: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
     if (record.pipeline, record.run_id) != (pipeline, run):

@@ -31,7 +31,9 @@ def latest_runs(
             yield from row
         else:
             last, *others = row
-            yield structs.replace(last, stored=last.stored | {"held_times": 1 + len(others)})
+            yield structs.replace(
+                last, held_times=1 + len(others), stored=last.stored | {"held_times": 1 + len(others)}
+            )
 
 
 def run_bookmarks(record: RunRecord, pipeline: Pipeline) -> dict[str, tuple[Any, Any]]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
 
 from bridge.errors import DatabaseUnreachable, SlotError
 from bridge.slots.database import Database
 from bridge.slots.keeper import drop
 from bridge.tap.slot_source import SlotSource
+
+_COPY = re.compile(r"(?:^|_)bridge_[0-9a-f]{10}_[0-9a-f]{6}_[0-9]+\Z")
+_HASH = re.compile(r"[0-9a-f]+")
+_LEAST = len("bridge_0123456789_012345_0") + 3
+"""Room in which the name of every copy fits as it is."""
 
 
 class NoRights(Exception):
@@ -32,6 +38,19 @@ def names(
             name = hashlib.sha256(name.encode()).hexdigest()[: source.room]
         result.append(None if set(own).isdisjoint(streams) else source.named(name))
     return result
+
+
+def own(source: SlotSource, noted: Collection[str]) -> list[str]:
+    """Those of the noted names that `names` may have given: others may write to the bucket, but have no slot dropped.
+
+    The bucket may have had another URI then.
+    """
+    return [name for name in noted if name != source.slot and (_COPY.search(name) or _is_hashed(source, name))]
+
+
+def _is_hashed(source: SlotSource, name: str) -> bool:
+    part = name[-source.room :]
+    return source.room < _LEAST and _HASH.fullmatch(part) is not None and name == source.named(part)[0]
 
 
 def copy(source: SlotSource, database: Database, copies: Sequence[str]) -> None:

@@ -220,7 +220,7 @@ def _unguarded(run: _Run, reason: str) -> SlotGuard:
 def _guarded(run: _Run, database: Database) -> SlotGuard:
     source, streams, asked, file = run.source, run.streams, run.asked, run.file
     prefix, noted = copies.prefix(file.uri, run.pipeline.name), file.note
-    old = sorted({*database.names(f"(^|_){prefix}_"), *(noted.copies if noted else ())})
+    old = sorted({*database.names(f"(^|_){prefix}_"), *(copies.own(source, noted.copies) if noted else ())})
     remaining = () if drop(database, old) else tuple(old)
     server = Server.of(branch_of(source), database, _usable(run, database), noted.server if noted else None)
     settings = tap_settings(run.pipeline)

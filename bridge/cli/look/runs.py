@@ -110,7 +110,7 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
 
 
 def _status(record: RunRecord) -> str:
-    times = record.stored.get("held_times", 1)
+    times = record.held_times
     return f"held {times} times" if times > 1 else record.status
 
 

@@ -73,8 +73,11 @@ def ago(at: str | datetime | None, now: datetime | None = None) -> str:
     """How long ago, or until when, in the largest unit."""
     if not at:
         return ""
-    moment = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
-    passed = ((now or datetime.now(timezone.utc)) - moment).total_seconds()
+    try:
+        moment = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
+        passed = ((now or datetime.now(timezone.utc)) - moment).total_seconds()
+    except (ValueError, TypeError):  # no time at all: somebody else wrote it
+        return str(at)
     whole = round(abs(passed))
     unit, length = next(((unit, length) for unit, length in _UNITS if whole >= length), ("s", 1))
     text = f"{whole // length}{unit}"
@@ -85,8 +88,11 @@ def moment(at: str | datetime | None) -> str:
     """A time to the second, in UTC."""
     if not at:
         return ""
-    time = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
-    return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+    try:
+        time = at if isinstance(at, datetime) else datetime.fromisoformat(at.replace("Z", "+00:00"))
+        return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError):  # as in `ago`
+        return str(at)
 
 
 def as_json(value: Any, *, wide: bool = False) -> str:

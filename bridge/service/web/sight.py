@@ -60,7 +60,7 @@ class RunFacts:
             rejected=sum(stream.rejected for stream in record.streams.values()),
             warnings=len(record.warnings),
             attempt=record.attempt,
-            held_times=int(record.stored.get("held_times", 1)),
+            held_times=record.held_times,
             error=record.error.message if record.error else "",
         )
 

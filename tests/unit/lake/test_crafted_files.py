@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -20,8 +21,9 @@ import pytest
 from bridge.commit.open import open_committer, open_pipeline
 from bridge.commit.retention import Sweep
 from bridge.commit.rollback import roll_back
-from bridge.errors import BridgeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log
+from bridge.commit.trail import Trail
+from bridge.errors import BridgeError, CorruptLake
+from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.runs import RunFile
 from bridge.settings.options import Retention
@@ -54,8 +56,14 @@ VERBS = [
     "rollback 2 --yes",
     "compact --yes",
     "unlock",
+    "sql 'SELECT * FROM bridge.runs, bridge.files, bridge.rejects'",
+    "sql 'SELECT * FROM bridge.commits, bridge.streams'",
+    "tables ddl -s t",
 ]
 NOW = Retention(**dict.fromkeys(("commits", "runs", "logs", "rejects", "trash"), timedelta()))
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+HUGE = "1e999999999"
+"""A number of a few letters that would be a gigabyte as an integer."""
 LATER = datetime.now(timezone.utc) + timedelta(days=1000)
 
 
@@ -79,6 +87,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             committer.set_state({"bookmarks": {"t": committer.view.n}}, "to reach a snapshot")
         RunFile(storage, "shop", "20260101T000000Z-aaaa", tap="tap-x").finish(status="success", commits=3)
         storage.write(".bridge/shop/logs/20260101T000000Z-aaaa.log", b"a line\n")
+    storage.write(".bridge/shop/begins.json", b'{"format": 1, "first": 1, "swept": 1}')
     shop._head = committer.view.n
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 5, "v": "last"}])
     return shop.root
@@ -117,8 +126,10 @@ def odd(random: Random, root: Path) -> Any:
     up = "../" * random.randint(1, 6)
     texts = [f"{up}victim", f"{up}others/victim", str(root / "victim"), f"shop/t/{up}victim", f".bridge/shop/{up}x"]
     texts += ["", ".", "..", "/", "a//b", "t/", "..\\victim", "nul\0", "\ud800", "x" * 300, "\n", "other/t", "-1"]
+    texts += ["\x1b[2J\x1b]0;x\a", "\x9b2J", "<script>"]
     values = [None, -1, 0, 10**30, 1e300, float("nan"), True, [], {}, [[]], {"a": 1}, ["../victim"]]
-    return random.choice(texts) if random.random() < 0.7 else random.choice(values)
+    values += [10**400, -(10**4000), float("inf"), HUGE, 2**63, [HUGE], {"a": HUGE}]
+    return random.choice(texts) if random.random() < 0.6 else random.choice(values)
 
 
 def craft(random: Random, root: Path) -> str:
@@ -131,7 +142,7 @@ def craft(random: Random, root: Path) -> str:
     for _ in range(random.randint(1, 2)):
         at, new = random.choice(list(places(value))), odd(random, root)
         value, text = put(value, at, new), f"{text} {path.name} {at} {new!r}"
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(value).replace(f'"{HUGE}"', HUGE))
     return text
 
 
@@ -150,6 +161,7 @@ def test_whatever_stands_in_a_file(lake: Path, tmp_path: Path, typed: Typed, cas
         done = typed(f"{verb} {OPTIONS}")
         assert done.code in (0, 1, 2, 3, 4), (changed, verb, done)
         assert "Traceback" not in done.err, (changed, verb, done)
+        assert not CONTROL.search(done.out + done.err), (changed, verb, done)
     storage = LocalStorage(tmp_path / "lake")
     for act in (_recover, _sweep):
         try:
@@ -191,3 +203,26 @@ def _recover(storage: LocalStorage) -> None:
 
 def _sweep(storage: LocalStorage) -> None:
     Sweep(storage, "shop", NOW, now=LATER, made=1000).all(Log(storage, "shop").latest())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [HUGE, "Infinity", "NaN", "1" + "0" * 400, '"1"', "true", "1.0"], ids=str)
+def test_a_number_that_counts_nothing(lake: Path, tmp_path: Path, typed: Typed, number: str) -> None:
+    """Where the log begins, and how far it is: neither memory nor patience is used up."""
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    own = tmp_path / "lake/.bridge/shop"
+    (own / "begins.json").write_text(f'{{"format": 1, "first": {number}, "swept": 1}}')
+    done = typed(f"commits list {OPTIONS}")
+    assert (done.code, "where the commit log begins is unreadable" in done.err) == (3, True)
+    (own / "begins.json").unlink()
+    (own / "published.json").write_text(f'{{"format": 1, "commit": {number}, "digest": "x"}}')
+    (own / "lease.json").write_text(f'{{"format": 1, "run": "r", "head": {number}}}')
+    done = typed(f"status {OPTIONS}")
+    assert done.code == 0, done.err
+    assert typed(f"sql {OPTIONS} 'SELECT count(*) FROM bridge.commits'").code == 0
+
+
+def test_a_file_that_no_commit_wrote() -> None:
+    """The log's records contradict each other: that is damage, and no crash."""
+    with pytest.raises(CorruptLake, match="a file that no commit wrote"):
+        Trail(Snapshot(1)).file("shop/t/part", 3)

@@ -312,3 +312,14 @@ def test_the_name_of_a_copy_fits(pipeline: Any, letters: int) -> None:
     names = [copy for run in runs for copy in run if copy]
     assert len({name for name, _ in names}) == 4
     assert all(len(name) <= 63 and name == source.shared_slot + "_" + tap_id for name, tap_id in names)
+
+
+def test_a_note_names_no_slot_of_others(pipeline: Any) -> None:
+    """Slots that the note in the bucket names are dropped if they can be copies of ours, and no others."""
+    meltano = slot_of(pipeline(**LOGIN, database="shop", replication_slot_name="mine"))
+    others = ["mine", "other", "pipelinewise_shop_x", "bridge_x", "abcdef", "bridge_0123456789_abcdef_0_mine"]
+    for source in (meltano, *(slot_of(pipeline(WISE, **LOGIN, dbname="d" * n, tap_id="x")) for n in (4, 25, 40))):
+        made = copies.names(source, "run", [["a"], ["b"]], ["a", "b"], copies.prefix("file:///lake", "p"))
+        mine = [copy[0] for copy in made if copy]
+        assert len(mine) == 2
+        assert copies.own(source, [*others, source.slot, *mine]) == mine

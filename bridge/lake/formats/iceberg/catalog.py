@@ -110,7 +110,10 @@ def _is_catalog(storage: Storage, uri: str) -> bool:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        file = Path(make_url(uri).database or "").resolve()
+        file = Path(make_url(uri).database or "")
+        if not file.is_absolute():  # such as `file:/data/x.db`, which SQLite takes for another place than we do
+            return False
+        file = file.resolve()
         if storage.folder is not None and file.is_relative_to(storage.folder.resolve()):
             return True
         connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
@@ -166,12 +169,14 @@ def _believed(facts: CatalogFacts, own: Mapping[str, Any]) -> dict[str, str]:
     Settings that name the same catalog are believed whole; the bucket's copy of them may have been changed.
     """
     where = address(facts.properties)
-    if where.startswith("sqlite://"):  # a file that was looked at, and has no password
-        return facts.properties
     if (named := NAMED.get((facts.name, where))) is not None:
         return named
+    about_tables = {name: value for name, value in facts.properties.items() if is_about_tables(name, value)}
     if address(own):
-        return {name: value for name, value in facts.properties.items() if is_about_tables(name, value)}
+        return about_tables
+    if where.startswith("sqlite://") and about_tables.get("type", "sql").lower() == "sql":
+        # A file that was looked at. The part behind `?` could name a library to load.
+        return about_tables | {"type": "sql", "uri": where.partition("?")[0]}
     part = "uri" if "uri" in facts.properties else "type"
     hint = (
         f"if it is yours, name it on this machine: destination.catalog in bridge.yaml, or type "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 from pydantic import Field, model_validator
 from pyiceberg.catalog.rest import ConfigResponse
@@ -79,11 +80,22 @@ def _believe_little() -> None:
 
 
 def _limit_requests() -> None:
-    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`; by itself it waits forever."""
+    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`, and follow it to no other host.
+
+    By itself it waits forever.
+    """
     from pyiceberg.catalog import rest
     from requests import Session
+    from requests.exceptions import InvalidURL
 
     class LimitedSession(Session):
+        def get_redirect_target(self, resp: Response) -> str | None:
+            """Where an answer leads. `requests` would send a client secret, which is in the body, to any host."""
+            target = super().get_redirect_target(resp)
+            if target is not None and self.should_strip_auth(resp.url, urljoin(resp.url, target)):
+                raise InvalidURL("the catalog's answer leads to another host: name that one in destination.catalog")
+            return target
+
         def request(self, *args: Any, **options: Any) -> Response:
             return super().request(*args, **{"timeout": _PATIENCE} | options)
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -268,3 +269,68 @@ def test_a_link_to_another_database(lake: IcebergLake, tmp_path: Path) -> None:
         with pytest.raises(CorruptLake, match="outside of the bucket and no catalog"):
             keep_catalog(lake.storage, lake.pipeline()) if keep else lake.append(lake.open(FIRST), [1])
     assert victim.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["rest", "glue", "REST"])
+@pytest.mark.parametrize("configured", [{}, {"type": "rest", "uri": "http://127.0.0.1:9"}], ids=["bare", "named"])
+def test_a_catalog_that_looks_like_a_file(
+    lake: IcebergLake, secrets: dict[str, str], kind: str, configured: dict[str, str]
+) -> None:
+    """The URI of a SQLite file makes no other property believed: neither a type, nor a host for the client secret."""
+    del secrets["token"]
+    secrets |= configured
+    with Catcher() as thief:
+        uri = f"sqlite:///{lake.storage.root}/.bridge/catalog.db"
+        hosts = dict.fromkeys(("oauth2-server-uri", "glue.endpoint"), thief.uri)
+        put(lake, type=kind, uri=uri, **hosts)
+        with pytest.raises(LakeError):
+            lake.append(lake.open(FIRST), [1])
+        assert thief.requests == []
+
+
+def test_a_file_of_the_bucket_is_opened_as_it_is_named(lake: IcebergLake) -> None:
+    """What stands behind `?` could name a library of SQLAlchemy's to load: it is left out."""
+    uri = f"sqlite:///{lake.storage.root}/.bridge/catalog.db"
+    put(lake, type="sql", uri=f"{uri}?plugin=others&module=others", echo="true")
+    lake.append(lake.open(FIRST), [1])
+    assert lake.ids() == [1]
+
+
+def test_a_file_that_is_named_from_the_current_folder(
+    lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`file:/elsewhere` is no file below the current folder, even if that is in the bucket."""
+    victim = foreign(tmp_path / "mine.db")
+    before = victim.read_bytes()
+    lake.storage.root.mkdir(exist_ok=True)
+    monkeypatch.chdir(lake.storage.root)
+    put(lake, type="sql", uri=f"sqlite:///file:{victim}?uri=true")
+    with pytest.raises(CorruptLake, match="outside of the bucket and no catalog"):
+        lake.append(lake.open(FIRST), [1])
+    assert victim.read_bytes() == before
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_an_answer_that_leads_to_another_host(lake: IcebergLake, secrets: dict[str, str], status: int) -> None:
+    """The client secret, which is in the body of a POST, is not sent after it."""
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Location", thief.uri)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    del secrets["token"]
+    with Catcher() as thief, HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        secrets["uri"] = secrets["oauth2-server-uri"] = f"http://127.0.0.1:{server.server_port}"
+        put(lake, type="rest", uri=thief.uri)
+        with pytest.raises(LakeError, match="leads to another host"):
+            open_catalog(lake.storage, read_catalog(lake.storage, "p"))
+        server.shutdown()
+        assert thief.requests == []
