@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from bridge.decode import changed
+from bridge.tap import new_columns
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/differences.md").read_text()
-HANDED_ON = {*(getattr(changed, name) for name in ("LOST_DIGITS", "CHANGED_VALUES", "DELETION_TIME"))}
+HANDED_ON = {changed.LOST_DIGITS, changed.CHANGED_VALUES, changed.DELETION_TIME, changed.NULL_KEY}
+HANDED_ON |= {new_columns.NEW, new_columns.DROPPED, new_columns.UNKNOWN}
+HANDED_ON |= {new_columns.NEW_TABLE, new_columns.DROPPED_TABLE}
 """Kinds that reach a `Difference` as a variable."""
 
 
@@ -38,7 +41,7 @@ def kinds() -> Iterator[str]:
     yield from HANDED_ON
 
 
-@pytest.mark.parametrize("kind", sorted({*kinds(), "new_column", "dropped_column"}))
+@pytest.mark.parametrize("kind", sorted({*kinds()}))
 def test_each_kind_is_on_the_page(kind: str) -> None:
     """As the record of a run, `notify` and the page of the service name it."""
     assert f"`{kind}`" in PAGE
