@@ -61,9 +61,8 @@ def text_columns(before: TableSchema, after: TableSchema) -> dict[str, str]:
 def _counted(kind: str, count: int, again: str) -> str:
     if kind == NULL_KEY:
         rows = f"{count:,} row{' has' if count == 1 else 's have'}"
-        return (
-            f"{rows} none, so an incremental run does not see them again when they change. {COMPLETE}, then `{again}`"
-        )
+        unseen = "an incremental run does not see them again when they change, nor new ones like them"
+        return f"{rows} none, so {unseen}. {COMPLETE}, then `{again}`"
     values = f"{count:,} value{'' if count == 1 else 's'}"
     if kind == LOST_DIGITS:
         return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} `{again}`"

@@ -9,10 +9,10 @@ from .oracle import Finding
 
 _WORDS = {
     "table missing": r".",
-    "rows missing": r"null|missing|fewer|lack|never|reject|behind|not seen|digits|begins again|older",
+    "rows missing": r"null|missing|nor new ones|fewer|lack|never|reject|behind|not seen|digits|begins again|older",
     "rows too many": r"delet|remov|more rows|truncat|stay|twice|emptied|replac",
     "rows twice": r"twice|doubl|no key",
-    "stale": r"never seen|null|stale|behind|not seen|refus|older",
+    "stale": r"never seen|does not see|null|stale|behind|not seen|refus|older",
     "column missing": r".",
     "column too many": r".",
     "value": r".",
