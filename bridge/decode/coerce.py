@@ -223,7 +223,7 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     try:
         exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     except DecimalException:
-        if (printed := _as_printed(Decimal(value))) is not None:
+        if (printed := _as_printed(value)) is not None:
             return _decimal(printed, type_, at)
         raise RecordRejected(f"number has more digits than decimal({type_.precision},{type_.scale})", at) from None
     if exact.adjusted() >= type_.precision - type_.scale and exact != 0:
@@ -231,14 +231,18 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     return exact
 
 
-def _as_printed(number: Decimal) -> Decimal | None:
+def _as_printed(value: Any) -> Decimal | None:
     """The number that a double is printed as, if this is a double with all of its digits: 12.339999999999999857891...
 
     pipelinewise-tap-postgres writes those of PostgreSQL's log so, where the database has 12.34.
     """
-    if len(number.as_tuple().digits) <= _DIGITS_OF_A_DOUBLE or Decimal(double := float(number)) != number:
-        return None
-    return Decimal(repr(double))
+    try:
+        number = Decimal(value)
+        if len(number.as_tuple().digits) > _DIGITS_OF_A_DOUBLE and Decimal(double := float(number)) == number:
+            return Decimal(repr(double))
+    except (DecimalException, OverflowError):  # beyond a Decimal
+        pass
+    return None
 
 
 def _boolean(value: Any, at: Path) -> bool:
