@@ -59,9 +59,9 @@ def url_of(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("words", [(), ("--log-format", "json")])
 def test_what_no_page_shows_is_in_the_log(serve: Serve, tmp_path: Path, words: tuple[str, ...]) -> None:
     """A page says that the log has the details: it has the traceback, as text or as one JSON object."""
-    run = record_run(LocalStorage(tmp_path / "lake"), "shop", NOW, "success")
-    path = tmp_path / f"lake/.bridge/shop/runs/{run}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"held_times": "often"}))
+    record_run(LocalStorage(tmp_path / "lake"), "shop", NOW, "success", rows=1)
+    for path in (tmp_path / "lake/.bridge/shop/commits").glob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"at": "often"}))
     process = serve(*words)
     page = url_of(process)
     with urlopen(f"{page}/pipelines/shop") as answer:
