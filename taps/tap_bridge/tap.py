@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from copy import deepcopy
 from types import FrameType
 from typing import IO, Any, ClassVar
 
@@ -26,7 +27,7 @@ class TapBridge(Tap):
 
     name = "tap-bridge"
     package_name = "singer-bridge"
-    config_jsonschema: ClassVar[dict[str, Any]] = CONFIG_JSONSCHEMA
+    config_jsonschema: ClassVar[dict[str, Any]] = deepcopy(CONFIG_JSONSCHEMA)  # the SDK adds settings of its own to it
     capabilities: ClassVar[list[CapabilitiesEnum]] = [
         TapCapabilities.CATALOG,
         TapCapabilities.DISCOVER,
