@@ -27,7 +27,7 @@ from bridge.spool.folder import Segment
 from bridge.storage.parallel import MANY, on_disk
 from bridge.write.context import WriteContext
 from bridge.write.file import File
-from bridge.write.metadata_columns import METADATA, fill_metadata
+from bridge.write.metadata_columns import METADATA, VERSION_COLUMN, fill_metadata
 from bridge.write.partition import folder_of
 from bridge.write.rejects import reject_entry, write_rejects
 from bridge.write.report import SegmentCount, SpillFile, WorkReport, failure
@@ -132,7 +132,7 @@ class SegmentReader:
         if layout.keys:
             decoded = reject_without_key(decoded, data, layout.keys)
         if layout.merges_changes:
-            not_of_rows = METADATA if layout.metadata else (DELETED_AT,)
+            not_of_rows = METADATA if layout.metadata else (DELETED_AT, VERSION_COLUMN)
             decoded = replace(decoded, absent=absent_columns(decoded, data, [*layout.keys, *not_of_rows]))
         self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
         self._count(segment, decoded)
