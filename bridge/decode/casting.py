@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal, Inexact, InvalidOperation
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from simplejson import RawJSON
 
-from bridge.decode.coerce import json_text
+from bridge.decode.coerce import EXACT, json_text
 from bridge.decode.columns import narrow, wide
 from bridge.errors import DataError
 from bridge.schema.json_schema import TIMESTAMP, is_json, source
 
 _EPOCH = datetime(1970, 1, 1)
-_EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
 _LARGE = 2**53
 """Below this every integer has a double of its own."""
 _HINT = (
@@ -106,7 +105,7 @@ def _decimals(array: pa.Array, new: pa.Field) -> pa.Array:
         if exact is not None and not (exact.is_finite() and exact.adjusted() < whole):
             raise _misfit(new, f"{value} has other digits")
         try:
-            result.append(exact if exact is None else exact.quantize(scale, context=_EXACT))
+            result.append(exact if exact is None else exact.quantize(scale, context=EXACT))
         except (Inexact, InvalidOperation):
             raise _misfit(new, f"{value} has other digits") from None
     return pa.array(result, new.type)

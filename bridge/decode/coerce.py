@@ -27,7 +27,8 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 _DIGITS_OF_A_DOUBLE = 17
-_EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
+EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
+"""Raises where a number would be rounded."""
 _BOOLEANS = {"true": True, "false": False}
 _POSTGRES_BOOLEANS = {"t": True, "f": False}
 _LONGEST = 4000
@@ -221,7 +222,7 @@ def _decimal(value: Any, type_: pa.Decimal128Type, at: Path) -> Decimal:
     if isinstance(value, bool) or not (is_text or isinstance(value, int | Decimal)):
         raise RecordRejected("not a number", at)
     try:
-        exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
+        exact = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=EXACT)
     except DecimalException:
         if (printed := _as_printed(value)) is not None:
             return _decimal(printed, type_, at)
