@@ -64,7 +64,7 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
     """
     run = Run(pipeline, request, home)
     try:
-        run.check_flags()
+        request.check(pipeline)
         storage = run.open_bucket()
         run.check_request()
         facts, refusal = _plan(home, run, storage, ask_tap=ask_tap)

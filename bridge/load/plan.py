@@ -62,6 +62,20 @@ class Request:
         requested = {name: value for name, value in asked.items() if value not in (None, False, [])}
         return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
 
+    def check(self, pipeline: Pipeline) -> None:
+        """Raise `SettingsError` for flags that contradict the settings: such a run leaves no record."""
+        if not (self.full or not pipeline.incremental.enabled):
+            return
+        if self.resume:
+            hint = "a full run begins every table anew; leave one of them out"
+            raise SettingsError("--resume and --full contradict each other", hint=hint)
+        if self.max_records is not None:
+            hint = "run without --max-records, or not in full"
+            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
+        if not self.append and pipeline.appends_only(self.streams):
+            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
+            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
+
     @property
     def is_narrowed(self) -> bool:
         """Whether it asks for less than all: some streams, those that are left, or so many records."""

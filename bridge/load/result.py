@@ -122,25 +122,23 @@ class Result:
         """How many records were committed, over all streams."""
         return sum(counts.committed for counts in self.streams.values())
 
-    def differ(self, difference: Difference) -> None:
-        """Say that a table differs from its source: in the summary, in the run record, to `status` and receivers."""
-        if difference in self.differences:
-            return
-        self.differences.append(difference)
-        self.warnings.append(f"{difference.stream}: {difference.text}")
-        self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
+    def differ(self, *differences: Difference) -> None:
+        """Say that tables differ from their source: in the summary, in the run record, to `status` and receivers."""
+        for difference in differences:
+            if difference not in self.differences:
+                self.differences.append(difference)
+                self.warnings.append(f"{difference.stream}: {difference.text}")
+                self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
 
     def differ_by_values(self) -> None:
         """Say which streams have values that are not as the tap sent them."""
         for stream, counts in self.streams.items():
-            for difference in counts.changed.differences(self.pipeline, stream):
-                self.differ(difference)
+            self.differ(*counts.changed.differences(self.pipeline, stream))
 
     def report(self, notes: Iterable[str], news: Iterable[ColumnNews]) -> None:
         """Say what a source was found to be like before the run."""
         self.warnings += notes
-        for one in news:
-            self.differ(Difference(one.stream, one.kind, one.text))
+        self.differ(*(Difference(one.stream, one.kind, one.text) for one in news))
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.commit.committer import Committer
 from bridge.commit.open import open_pipeline
 from bridge.commit.retention import sweep
-from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld, SettingsError
+from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
 from bridge.lake.lease import take
@@ -93,6 +93,7 @@ class Run:
         self.storage: Storage | None = None
         """The bucket, once the run has its record there."""
         self._slots = SlotGuard()
+        self._rows: SourceRows | None = None
         self.declared: Catalog | None = None
         self._full = request.full or not pipeline.incremental.enabled
 
@@ -107,7 +108,7 @@ class Run:
 
     def _execute(self) -> Result:
         try:
-            self.check_flags()
+            self.request.check(self.pipeline)
             storage = self.open_bucket()
             asked = self.request.to_record() | ({"piped": True} if self._piped else {})
             self._trace = RunTrace(storage, self.pipeline, self.result, asked)
@@ -169,18 +170,6 @@ class Run:
         refuse_another_session()
         require(self.pipeline.destination.format)
         check_parallelism(self.pipeline, piped=self._piped is not None, max_records=self.request.max_records)
-
-    def check_flags(self) -> None:
-        """Raise `SettingsError` for flags that contradict themselves or the settings: such a run leaves no record."""
-        if self._full and self.request.resume:
-            hint = "a full run begins every table anew; leave one of them out"
-            raise SettingsError("--resume and --full contradict each other", hint=hint)
-        if self._full and self.request.max_records is not None:
-            hint = "run without --max-records, or not in full"
-            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
-        if self._full and not self.request.append and self.pipeline.appends_only(self.request.streams):
-            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
-            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
 
     @property
     def stage(self) -> str:
@@ -246,8 +235,11 @@ class Run:
             raise
         finally:
             self.context.stage = "closing"
-            result.warnings += map(self._masked, self._slots.close(ended=result.status == "success" and self._clean))
+            ended = result.status == "success" and self._clean
+            result.warnings += map(self._masked, self._slots.close(ended=ended))
             self._commits.note(storage, committer.view.n)
+            if ended and self._rows:
+                result.differ(*self._rows.differences(result, self._slots.read_to))
             result.warnings += committer.notes[noted:]
             result.state, result.commit = committer.view.state, committer.view.n
             result.seconds["load"] = time.monotonic() - began
@@ -307,13 +299,13 @@ class Run:
             trace=self._trace,
             held=HeldBack(self.pipeline, catalog),
         )
-        rows = SourceRows.begin(plan, source.argv, catalog)
+        self._rows = SourceRows.begin(plan, source.argv, catalog)
         load = Loader(plan)
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
         reader = self._read(plan, load, source, zip(catalogs, starts, groups, strict=True))
         narrowed = bool(self.request.streams or self.request.resume)
-        look_back(plan, reader, self.result, catalog, self.declared, view, rows, is_narrowed=narrowed)
+        look_back(plan, reader, self.result, catalog, self.declared, view, is_narrowed=narrowed)
 
     def planner(self, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str]) -> TablePlanner:
         """The planner of the streams' tables. Raises `SettingsError` or `LakeError` if it cannot be loaded."""
@@ -366,8 +358,7 @@ class Run:
         asked = self.asked_of_slot(catalog, groups)
         guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
         self.result.warnings += map(self._masked, guard.warnings)
-        for difference in guard.differences:
-            self.result.differ(difference)
+        self.result.differ(*guard.differences)
         return guard
 
     def asked_of_slot(self, catalog: Catalog | None, groups: Sequence[TapGroup]) -> Asked:

@@ -95,12 +95,17 @@ class BinlogGuard:
     server: str = ""
 
     @property
+    def marks(self) -> dict[str, tuple[str, int] | None]:
+        """By stream, the file and the position of its committed bookmark."""
+        return places(self.view.state, self.streams)
+
+    @property
     def _key(self) -> str:
         return pipeline_key(self.pipeline.name, "binlog.json")
 
     def begin(self) -> list[str]:
         """Compare server and bookmarks, and note the server; return warnings. Raises `SlotError` if rows are lost."""
-        marks, noted = places(self.view.state, self.streams), self._read()
+        marks, noted = self.marks, self._read()
         log = self._ask(marks)
         if log.error:
             return [f"the server of the binary log is not compared with that of the last run: {log.error}"]
@@ -122,7 +127,7 @@ class BinlogGuard:
         """Note where the committed bookmarks are. `ended`: the tap ended well and all of it is committed."""
         if not self.server or (self.full and not ended):
             return []
-        marks = places(self.view.state, self.streams)
+        marks = self.marks
         log = self._ask(marks)
         if log.error:
             return []

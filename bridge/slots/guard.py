@@ -57,7 +57,7 @@ class SlotGuard:
 
     `settings`: what each process of the tap gets beside the settings of the pipeline. `back`: how many bytes of the log
     a stream starts before its bookmark. `forgotten` streams get a new snapshot. `retained` streams keep their bookmark
-    even if the tap drops it.
+    even if the tap drops it. `read_to`: after the end of a run that read all, how far in the log by stream.
     """
 
     settings: tuple[dict[str, Any], ...] = ()
@@ -70,6 +70,7 @@ class SlotGuard:
     keeper: Keeper | None = None
     binlog: BinlogGuard | None = None
     unguarded: tuple[NoteFile, Note] | None = None
+    read_to: dict[str, int | tuple[str, int]] = field(default_factory=dict)
 
     def of(self, process: int) -> dict[str, Any]:
         """The settings that one process of the tap gets beside its own."""
@@ -103,7 +104,11 @@ class SlotGuard:
             file, note = unguarded
             file.write(note)
         binlog, self.binlog = self.binlog, None
-        return [*(keeper.close(ended=ended) if keeper else ()), *(binlog.close(ended=ended) if binlog else ())]
+        warnings = [*(keeper.close(ended=ended) if keeper else ()), *(binlog.close(ended=ended) if binlog else ())]
+        if ended:
+            self.read_to |= keeper.read_to if keeper else {}
+            self.read_to |= {s: at for s, at in binlog.marks.items() if at} if binlog else {}
+        return warnings
 
 
 def log_based(pipeline: Pipeline, catalog: Catalog | None) -> list[str]:

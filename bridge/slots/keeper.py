@@ -102,6 +102,12 @@ class Keeper(threading.Thread):
             warnings.append(f"{text}: {self._failure}")
         return warnings + ([] if dropped else ["copies of the replication slot remain; the next run drops them"])
 
+    @property
+    def read_to(self) -> dict[str, int]:
+        """How far each stream is read in the log: what was committed before is in the lake. Empty if it is unknown."""
+        is_known = not (self._failure or self._overtaken)
+        return {stream: self._note.streams[stream].position for stream in self._copies} if is_known else {}
+
     def _unread(self) -> list[str]:
         """A warning if the tap ended while the server was still reading the log of other tables for it."""
         read = min((sent for sent in self._old.values() if sent), default=self._tip)

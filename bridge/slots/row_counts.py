@@ -119,7 +119,7 @@ def _count(server: _Server, place: Place, mark: Mark | None) -> Query:
 
 def _server(pipeline: Pipeline, argv: Sequence[str]) -> _Server:
     if reads_mysql(argv):
-        return _Server("`", _mysql_tables, lambda *asked: _ask_mysql(pipeline, argv[0], *asked))
+        return _Server("`", _mysql_tables, lambda *asked: ask_mysql(pipeline, argv[0], *asked))
     source = slot_source(pipeline, argv)
     if source is None or source.kind == "other":
         raise SlotError("the tap is none of a database that can be asked")
@@ -153,7 +153,8 @@ def _answer(database: Database, query: Query) -> Answer:
         return None
 
 
-def _ask_mysql(pipeline: Pipeline, program: str, queries: Sequence[Query], each: int, whole: int) -> list[Answer]:
+def ask_mysql(pipeline: Pipeline, program: str, queries: Sequence[Query], each: int, whole: int) -> list[Answer]:
+    """The answer of each query, in so many seconds. Raises `SlotError` if the server cannot be asked at all."""
     asked = [(sql, list(map(_for_mysql, values))) for sql, values in queries]
     limits = {"each": each, "whole": whole}
     facts = ask_server(program, {"config": tap_settings(pipeline), "queries": asked} | limits)

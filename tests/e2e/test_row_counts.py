@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from .postgresql import PostgreSql, postgresql
-from .realtaps import MariaDb, Project, installed, mariadb
+from .realtaps import BINLOG, MariaDb, Project, installed, mariadb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+_LOGGED = ("emptied", "moved", "shrunk")
 _NAMES = ("same", "emptied", "shrunk", "late", "moved")
 
 
@@ -118,7 +119,62 @@ def test_a_truncate_that_the_log_does_not_bring(server: PostgreSql, tmp_path: Pa
     assert differing(project) == {}
     assert differing(project) == {}
     server.sql("truncate emptied")
-    assert "it has 5 rows, and its source 0" in differing(project)["emptied"]
+    text = differing(project)["emptied"]
+    assert "it has 5 rows, and its source 0" in text
+    assert differing(project, *text.rpartition("load again: singer-bridge ")[2].split()[2:]) == {}
+    assert differing(project) == {}
+
+
+BUSY = ["truncate {0}emptied", "update {0}moved set id = 50 where id = 5", "delete from {0}shrunk where id = 2"]
+
+
+def changed_in_a_busy_log(project: Project, sql: Any, prefix: str) -> None:
+    """`same` has news in each run, so the log is never quiet; the last change of the log may be said by a later run."""
+    settled(project, {"replication_method": "LOG_BASED", "load_method": "upsert", "hard_delete": True})
+    assert differing(project) == {}
+    for step in BUSY:
+        sql(step.format(prefix))
+    sql(f"insert into {prefix}same values (101)")
+    texts = differing(project)
+    assert texts.keys() == {"emptied", "moved"}
+    assert "it has 5 rows, and its source 0: rows were deleted there, or have another key" in texts["emptied"]
+    assert "it has 6 rows, and its source 5" in texts["moved"]
+    command = texts["emptied"].rpartition("load again: singer-bridge ")[2].split()
+    assert differing(project, *command[2:]) == {}
+    sql(f"insert into {prefix}same values (102)")
+    assert differing(project).keys() == {"moved"}
+
+
+@pytest.mark.parametrize("tap", ["pipelinewise-tap-postgres", "meltanolabs-tap-postgres"])
+def test_a_busy_log(tap: str, server: PostgreSql, tmp_path: Path) -> None:
+    """What the log does not bring is said although it brings other changes."""
+    for name in ("same", *_LOGGED):
+        server.sql(f"create table {name} (id int primary key); insert into {name} select generate_series(1, 5)")
+    project = reader(tap, server, tmp_path)
+    if tap.startswith("meltanolabs"):
+        server.sql("select pg_create_logical_replication_slot('tappostgres', 'wal2json')")
+        project.config |= {"replication_idle_exit_seconds": 5, "replication_max_run_seconds": 60}
+    else:
+        server.sql("select pg_create_logical_replication_slot('pipelinewise_postgres_live', 'wal2json')")
+        project.config |= {"tap_id": "live", "logical_poll_total_seconds": 4, "break_at_end_lsn": True}
+    changed_in_a_busy_log(project, server.sql, "")
+
+
+def test_a_busy_binlog(tmp_path: Path) -> None:
+    """The same of MariaDB."""
+    with mariadb(*BINLOG) as server:
+        server.sql(
+            "create user 'reader'@'127.0.0.1' identified by 'secret'; create database shop;"
+            "grant select, replication client, replication slave on *.* to 'reader'@'127.0.0.1'"
+        )
+        for name in ("same", *_LOGGED):
+            server.sql(
+                f"use shop; create table {name} (id int primary key); insert into {name} select seq from seq_1_to_5"
+            )
+        login = {"host": "127.0.0.1", "port": str(server.port), "user": "reader", "password": "secret"}
+        config = {**login, "engine": "mariadb", "filter_dbs": "shop"}
+        project = Project(tmp_path, installed("pipelinewise-tap-mysql", "tap-mysql"), config)
+        changed_in_a_busy_log(project, server.sql, "shop.")
 
 
 def test_deletions_from_a_copied_table(server: PostgreSql, tmp_path: Path) -> None:

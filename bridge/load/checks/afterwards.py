@@ -11,7 +11,6 @@ from bridge.load.checks.marks import LoadedRun
 from bridge.load.checks.not_extracted import not_extracted
 from bridge.load.checks.null_keys import say_null_keys
 from bridge.load.checks.repeats import Seen
-from bridge.load.checks.row_counts import SourceRows
 from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tap_reader import TapReader
@@ -28,7 +27,6 @@ def look_back(
     catalog: Catalog | None,
     declared: Catalog | None,
     before: Snapshot,
-    rows: SourceRows,
     *,
     is_narrowed: bool,
 ) -> None:
@@ -38,8 +36,7 @@ def look_back(
     """
     pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
-    for difference in (*missing, *_expired(plan, catalog), *(() if reader.is_partial else rows.differences(result))):
-        result.differ(difference)
+    result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:
         say_null_keys(plan.committer.storage, result, plan.tables.methods, after)
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)

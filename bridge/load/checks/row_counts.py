@@ -1,7 +1,8 @@
 """Compares how many rows a database and the lake have: deletions, a TRUNCATE, and rows that came with an old key.
 
 It must not give a false alarm. A table that is replicated by key is compared up to its bookmark, as rows may come
-during the run. Any other counts only if it had as many rows before the run as after it.
+during the run. One that is read from the log counts if the log has no change of it that the run has not read. Any
+other counts only if it had as many rows before the run as after it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bridge.singer.catalog import (
 )
 from bridge.singer.state import bookmark
 from bridge.slots.row_counts import Mark, Place, RowCount, can_ask, row_counts
+from bridge.slots.unread import Position, unread
 from bridge.storage import Storage
 from bridge.tap.ask_postgres import table_of
 from bridge.tap.slot_source import tap_settings
@@ -89,8 +91,8 @@ class SourceRows:
         counts = row_counts(self.plan.pipeline, self.argv, questions)
         return {} if isinstance(counts, str) else counts
 
-    def differences(self, result: Result) -> Iterator[Difference]:
-        """Yield the tables that have other rows than their source."""
+    def differences(self, result: Result, read_to: Mapping[str, Position]) -> Iterator[Difference]:
+        """Yield the tables that have other rows than their source. `read_to`: how far a stream was read in the log."""
         view, pipeline = self.plan.committer.view, self.plan.pipeline
         questions: dict[Place, Mark | None] = {}
         for place, stream in self.streams.items():
@@ -99,13 +101,17 @@ class SourceRows:
             if is_asked and _is_whole(view, pipeline.names_of(stream.name), result):
                 questions[place] = mark if stream.method == "INCREMENTAL" else None
         is_quiet = not any(self._records(one, result) for one in self.streams.values() if one.method == "LOG_BASED")
-        for place, after in self._ask(questions).items():
-            stream = self.streams[place]
+        counts = self._ask(questions)
+        logged = {place: read_to[one.name] for place in counts if (one := self.streams[place]).name in read_to}
+        changed = unread(pipeline, self.argv, logged)
+        for place, after in counts.items():
+            stream, before = self.streams[place], self.before.get(place)
+            if changed is not None and place in logged.keys() - changed:
+                before = after  # each change that the count saw is in the lake
+            elif stream.method == "LOG_BASED" and not is_quiet:
+                continue  # a tap that reads the log for a while only may not have come to all changes
             lake = self._live(view, pipeline.names_of(stream.name))
-            # A tap that reads the log for a while only may not have come to the changes of other runs' time.
-            if lake is None or (stream.method == "LOG_BASED" and not is_quiet):
-                continue
-            if difference := judge(pipeline, stream, lake, self.before.get(place), after):
+            if lake is not None and (difference := judge(pipeline, stream, lake, before, after)):
                 yield difference
 
     def _records(self, stream: Stream, result: Result) -> int:
@@ -154,10 +160,12 @@ def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None
         return None
     if lake > after.rows * (_CLEAR if after.is_estimate else 1) and not may_have_more:
         about = "about " if after.is_estimate else ""
-        text = (
-            f"it has {lake:,} rows, and its source {about}{after.rows:,}: rows were deleted there, and no run says so"
-        )
-        return _difference(pipeline, stream, text, None if after.is_estimate else lake - after.rows)
+        why = "were deleted there, or have another key by now" if stream.method == "LOG_BASED" else "were deleted there"
+        text = f"it has {lake:,} rows, and its source {about}{after.rows:,}: rows {why}, and no run says so"
+        shrink = pipeline.guard_of(stream.name).shrink
+        is_guarded = shrink is not None and lake - after.rows > shrink * lake
+        rows = None if after.is_estimate else lake - after.rows
+        return _difference(pipeline, stream, text, rows, flag=" --no-guard" if is_guarded else "")
     if after.is_estimate:
         return None
     # Of the rows that have the bookmark's own value some may have come since; one of them made it the bookmark.
@@ -176,8 +184,8 @@ def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None
     return None
 
 
-def _difference(pipeline: Pipeline, stream: Stream, text: str, rows: int | None) -> Difference:
-    return Difference(stream.name, "row_count", f"{text}; load again: {reload(pipeline, [stream.name])}", rows)
+def _difference(pipeline: Pipeline, stream: Stream, text: str, rows: int | None, flag: str = "") -> Difference:
+    return Difference(stream.name, "row_count", f"{text}; load again: {reload(pipeline, [stream.name])}{flag}", rows)
 
 
 def _is_whole(view: Snapshot, names: tuple[str, ...], result: Result) -> bool:

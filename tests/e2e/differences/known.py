@@ -58,7 +58,6 @@ DOCUMENTED = {
 }
 """The tap changes these values before a run sees them: the page, and its words."""
 
-_QUIET = "rows are counted under LOG_BASED only after a run to which the log brings nothing: docs/differences.md"
 _LOG_DIGITS = "said of the first run of a table by `log_digits`, not of each row"
 _NOT_ASKED = "tap-mysql is not asked for its tables before each run: docs/differences.md"
 
@@ -66,11 +65,6 @@ STILL_SILENT = {
     Entry(
         MELTANO, "latecomer", "table missing", ""
     ): "a tap that takes more than 5 s to discover is not asked each run",
-    **{
-        Entry(f"{tap} LOG_BASED", table, "rows too many", ""): _QUIET
-        for tap in ("postgres pipelinewise-tap-postgres", "mariadb pipelinewise-tap-mysql")
-        for table in ("moved", "refilled", "truncated")
-    },
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,

@@ -1,0 +1,113 @@
+"""Which tables have changes in the log that a run has not read. Any other table is as the lake has it, row for row.
+
+Asked after the tables were counted, up to the end of the log: whatever a count saw is in the log by then.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from bridge.errors import SlotError
+from bridge.settings.options import Pipeline
+from bridge.slots.binlog import reads_mysql
+from bridge.slots.database import Database, connect, lsn, text
+from bridge.slots.row_counts import Place, Query, ask_mysql
+from bridge.tap.slot_source import SlotSource, slot_source
+
+Position = int | tuple[str, int]
+"""An LSN of PostgreSQL, or a file and a place in MySQL's log: what was committed before it has been read."""
+
+_SECONDS = 2
+"""So long the server may read its log; more was written since the run, and another run will know."""
+_FLUSH_SECONDS = 1.0
+"""A commit that waits for no disk is on it after so long."""
+_EVENTS = 10_000
+_PEEK = """
+with log as (
+  select xid::text, lsn, data::json as change from pg_logical_slot_peek_changes(
+    %s, %s::pg_lsn, null, 'format-version', '2', 'include-types', 'false', 'include-transaction', 'true')
+), commits as (select xid, max(lsn) as at from log where change->>'action' = 'C' group by xid)
+select change->>'schema', change->>'table', max(at)
+from log join commits using (xid) where change->>'action' in ('I', 'U', 'D', 'T') group by 1, 2
+"""
+_HARMLESS = re.compile(
+    "anonymous_gtid|annotate_rows|binlog_checkpoint|format_desc|gtid|gtid_list|heartbeat|previous_gtids|rows_query"
+    "|start_encryption|xid",
+    re.IGNORECASE,
+)
+_ROWS = re.compile(r"(write|update|delete)_rows", re.IGNORECASE)
+_TRANSACTION = re.compile(r"(begin|commit|savepoint|rollback|release)\b", re.IGNORECASE)
+_TABLE = re.compile(r"table_id: (\d+)(?: \((.*)\))?", re.DOTALL)
+
+
+def unread(pipeline: Pipeline, argv: Sequence[str], read_to: Mapping[Place, Position]) -> set[Place] | None:
+    """Those of these tables that have changes after their position; None if the server does not say."""
+    if not read_to:
+        return set()
+    if reads_mysql(argv):
+        return _unread_binlog(pipeline, argv[0], {p: at for p, at in read_to.items() if isinstance(at, tuple)})
+    source = slot_source(pipeline, argv)
+    if source is None or source.kind == "other":
+        return None
+    try:
+        return _unread_slot(source, {p: at for p, at in read_to.items() if isinstance(at, int)})
+    except SlotError:  # another plugin than wal2json, no rights, a standby, too much log
+        return None
+
+
+def _unread_slot(source: SlotSource, read_to: Mapping[Place, int]) -> set[Place] | None:
+    with connect(source) as database:
+        end = lsn(database.one("select pg_current_wal_insert_lsn()")) or 0
+        if not _is_flushed(database, end):
+            return None
+        database.limit(timedelta(seconds=_SECONDS))
+        changes = database.query(_PEEK, source.slot, text(end))
+    ends = {(str(schema), str(table)): lsn(at) or 0 for schema, table, at in changes}
+    return {place for place, at in read_to.items() if ends.get(place, 0) > at}
+
+
+def _is_flushed(database: Database, end: int) -> bool:
+    """Whether the log is on disk up to there, after a moment: the server decodes no more than that."""
+    latest = time.monotonic() + _FLUSH_SECONDS
+    while database.tip() < end:
+        if time.monotonic() > latest:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _unread_binlog(pipeline: Pipeline, program: str, read_to: Mapping[Place, tuple[str, int]]) -> set[Place] | None:
+    files = {file for file, _ in read_to.values()}
+    if len(files) != 1:
+        return None
+    start = min(position for _, position in read_to.values())
+    query: Query = f"show binlog events in %s from %s limit {_EVENTS}", [*files, start]
+    try:
+        events = ask_mysql(pipeline, program, [query], _SECONDS, _SECONDS)[0]
+    except SlotError:
+        return None
+    return None if events is None or len(events) == _EVENTS else changed_by(events, read_to)
+
+
+def changed_by(events: Sequence[Sequence[object]], read_to: Mapping[Place, tuple[str, int]]) -> set[Place] | None:
+    """The tables that these events of a binary log change after their position; None if an event may be of any table.
+
+    A table's rows follow a map of its number to its name; a position may stand between the two.
+    """
+    names = {f"{schema}.{table}": (schema, table) for schema, table in read_to}
+    changed, mapped = set[Place](), set[str]()
+    for _, position, kind, _, _, info in events:
+        table = _TABLE.match(str(info))
+        if str(kind).lower() == "table_map" and table:
+            mapped.add(table[1])
+            place = names.get(table[2] or "")
+            if place and int(str(position)) >= read_to[place][1]:
+                changed.add(place)
+        elif _ROWS.match(str(kind)) and table and table[1] in mapped:
+            continue
+        elif not (_HARMLESS.fullmatch(str(kind)) or (kind == "Query" and _TRANSACTION.match(str(info)))):
+            return None
+    return changed
