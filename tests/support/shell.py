@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,18 @@ class Done:
 
 
 Typed = Callable[[str], Done]
+
+
+@contextmanager
+def children_seconds() -> Iterator[Callable[[], float]]:
+    """Measure the processor time of the programs that the block starts and waits for, on however busy a machine."""
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = used()
+    yield lambda: used() - before
 
 
 def type_in(capfd: pytest.CaptureFixture[str]) -> Typed:

@@ -132,13 +132,13 @@ def test_the_decoder_takes_any_lines(table: TableSchema, lines: list[bytes], kno
 def test_a_line_as_deep_as_it_is_long(table: TableSchema, opening: bytes) -> None:
     """A hundred thousand levels neither overflow a stack nor take long, closed or not."""
     closing = {b"[": b"]", b'{"a":[': b"]}"}.get(opening, b"}")
-    began = time.monotonic()
+    began = time.process_time()
     for value in (opening * 100_000, opening * 100_000 + b"1" + closing * 100_000):
         line = PREFIX + b'{"id":' + value + b"}}"
         decoded([line, PREFIX + b'{"id":1}}'], table, PREFIX)
         decoded([line], table, None)
         assert [stream for stream, _ in seen(list(Reader().feed(line + b"\n")))] == ["a"]
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -143,7 +143,7 @@ def test_a_silent_holder_elsewhere(lake: Storage, renewed: float) -> None:
     assert not holds(lake, "p", "far-away"), "no sign of life"
     began = time.monotonic()
     lease = quick(lake, pause=briefly)
-    assert 1 <= seconds(began) < 8
+    assert 1 <= seconds(began) < 40
     assert (lease.last["run"], lease.last["head"], lease.last["closed"]) == ("far-away", 3, None)
     assert said(lake)["head"] == 3
     lease.close(head=3, clean=True)
@@ -171,7 +171,7 @@ def test_waiting_outlives_the_holder(lake: Storage) -> None:
     foreign(lake)
     began = time.monotonic()
     lease = quick(lake, wait=timedelta(minutes=1), pause=briefly)
-    assert 1 <= seconds(began) < 8
+    assert 1 <= seconds(began) < 40
     lease.close(head=3, clean=True)
 
 

@@ -223,10 +223,10 @@ def test_a_long_log_opens_quickly(log: Log) -> None:
     """Opening a log of 1,000 records reads less than a hundred of them, and none that is older than the snapshot."""
     fill(log, 1000)
     damage(log, 500, b"nobody reads this")
-    began = time.monotonic()
+    began = time.process_time()
     assert len(log.view(log.head()).tables["s"].files) == 1000
     assert len(log.view(log.head(1000)).tables["s"].files) == 1000
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 class Counting(LocalStorage):

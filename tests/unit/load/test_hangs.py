@@ -86,7 +86,7 @@ def test_a_catalog_that_never_answers_and_a_limit(folder: Path, silent: Silent) 
     pipeline = Pipeline.model_validate(settings(folder, silent.uri, "exit 0"))
     result = Run(pipeline, Request(timeout=timedelta(seconds=4)), folder / "home").execute()
     assert silent.accepted.is_set()
-    assert 4 < time.monotonic() - began < 20
+    assert 4 < time.monotonic() - began < 45
     assert result.error
     assert result.error.exit_code == 1
     record = recorded(folder)

@@ -117,7 +117,7 @@ def test_a_signal_ends_the_wait(folder: Path) -> None:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
         result = Attempts(stop, Run.execute, waiting).run(chosen, Request(), folder / ".singer-bridge")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120
     assert result.status == "interrupted"
     assert result.error
     assert result.error.exit_code == 130

@@ -37,7 +37,7 @@ def test_a_signal_ends_a_wait_at_once() -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(Interrupted):
             stop.sleep(timedelta(minutes=5))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_a_wait_that_nobody_ends_is_as_long_as_it_says() -> None:

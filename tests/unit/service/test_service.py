@@ -70,7 +70,7 @@ def test_receivers_that_hang_do_not_keep_it(tmp_path: Path) -> None:
             ended = time.monotonic()
 
         served(tmp_path, work)
-        assert time.monotonic() - ended < 5
+        assert time.monotonic() - ended < 9
 
 
 def test_what_needs_a_restart_is_said_once(tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def test_a_schema_says_what_it_left_out() -> None:
 def test_a_line_of_50_megabytes(known: bool) -> None:
     """One huge line in small chunks is read in a moment, and costs a few copies of itself, not one a chunk."""
     line = record("u", 1)[:-3] + b',"x":"' + b"y" * 50_000_000 + b'"}}\n'
-    reader, began = Reader(), time.monotonic()
+    reader, began = Reader(), time.process_time()
     found = flat(reader.feed(record("u", 0))) if known else []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for start in range(0, len(line), 1 << 16):
@@ -358,7 +358,7 @@ def test_a_line_of_50_megabytes(known: bool) -> None:
             (m.stream, len(m.data)) for m in reader.feed(line[start : start + (1 << 16)]) if isinstance(m, Records)
         ]
     assert found[-1] == ("u", len(line))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 450_000
 
 

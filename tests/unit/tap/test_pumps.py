@@ -70,13 +70,13 @@ def test_who_is_stopped_is_not_heard_any_more() -> None:
 def test_all_are_stopped_at_once() -> None:
     """Each gets time to end, all at the same time."""
     with ExitStack() as stack:
-        taps = [tap(stack, "trap 'sleep 0.6; exit 0' TERM; echo x; while :; do sleep 0.05; done") for _ in range(4)]
+        taps = [tap(stack, "trap 'sleep 2; exit 0' TERM; echo x; while :; do sleep 0.05; done") for _ in range(4)]
         with Pumps(taps, idle=None) as pumps:
             for _ in zip(range(4), pumps.outputs(lambda: None), strict=False):
                 pass
             began = time.monotonic()
             pumps.stop_all()
-        assert time.monotonic() - began < 2.4
+        assert time.monotonic() - began < 8
         assert all(one.ended for one in taps)
 
 
