@@ -37,8 +37,8 @@ _LONG, _TINY = b"0" * 16, b"e-000"
 """15 digits lose nothing, but where an exponent is beyond the least double."""
 _LONG_TOKEN = re.compile(rb"[:,\[{\"\s][-+]?([0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?)")
 _TOKEN = re.compile(rb"([0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9.]+[eE][-+]?[0-9]{3,})")
-_TIME = re.compile(rb':[0-9]{2}\.[0-9]{6}[0-9]*[1-9]|"-?infinity"|[{,]-?infinity[,}]')
-_CUT = re.compile(r":\d\d\.\d{6}\d*[1-9]")
+_TIME = re.compile(rb':[0-9]{2}[.,][0-9]{6}[0-9]*[1-9]|"-?infinity"|[{,]-?infinity[,}]')
+_CUT = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
 
 
 def path_of(name: str, field: pa.Field, child: pa.Field) -> str:
