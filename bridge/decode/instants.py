@@ -2,8 +2,8 @@
 
 A date-time without an offset is UTC, a bare date is its midnight. An offset may have seconds, as PostgreSQL and Python
 write it for old times, and a blank before it; a fraction may follow a comma. Digits beyond microseconds are cut off,
-towards the past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to
-9999 in UTC, which every engine reads. A leap second and 24:00 are refused: no other instant equals them.
+towards the past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years
+are 1 to 9999 in UTC, which every engine reads. A leap second and 24:00 are refused: no other instant equals them.
 """
 
 from __future__ import annotations
