@@ -7,13 +7,18 @@ from typing import IO, Any
 
 import click
 
-# C0 and C1, in which every escape sequence begins; the end of a line and the tab are text.
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+# C0 and C1, in which every escape sequence begins; the end of a line and the tab are text. No output takes a surrogate.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n)")
 
 
 def plain(text: str) -> str:
     r"""The text with control characters written as `\x1b`: they could clear a screen or rename its window."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def plain_json(text: str) -> str:

@@ -17,13 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode.coerce import RecordRejected, lines_of, parsed
+from bridge.decode.instants import timestamp_of
 from bridge.decode.postgres_text import INFINITE, array_items
-from bridge.schema.json_schema import TIMESTAMP, children, is_json, source
+from bridge.schema.json_schema import TIMESTAMP, children, is_json, path_of, source
 from bridge.schema.valid import MAX_DIGITS
 
 LOST_DIGITS, CHANGED_VALUES, DELETION_TIME = "lost_digits", "changed_values", "deletion_time"
 """Numbers that a double does not hold; values that became others: cut, moved into a range, or null; deletions whose
 mark is no time."""
+BAD_TIME = "bad_time"
+"""Texts that are no time, and became null because the stream's `on_bad_time` says so."""
 NULL_KEY = "null_replication_key"
 """Rows without a value in the column that tells which rows have changed."""
 KINDS = {pa.float64(): LOST_DIGITS, TIMESTAMP: CHANGED_VALUES, pa.date32(): CHANGED_VALUES}
@@ -37,13 +40,8 @@ _LONG, _TINY = b"0" * 16, b"e-000"
 """15 digits lose nothing, but where an exponent is beyond the least double."""
 _LONG_TOKEN = re.compile(rb"[:,\[{\"\s][-+]?([0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?)")
 _TOKEN = re.compile(rb"([0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9.]+[eE][-+]?[0-9]{3,})")
-_TIME = re.compile(rb':[0-9]{2}\.[0-9]{6}[0-9]*[1-9]|"-?infinity"|[{,]-?infinity[,}]')
-_CUT = re.compile(r":\d\d\.\d{6}\d*[1-9]")
-
-
-def path_of(name: str, field: pa.Field, child: pa.Field) -> str:
-    """The dotted name of a field inside of the field `name`; `[]` for the items of a list."""
-    return f"{name}[]" if pa.types.is_list(field.type) else f"{name}.{child.name}"
+_TIME = re.compile(rb':[0-9]{2}[.,][0-9]{6}[0-9]*[1-9]|"-?infinity"|[{,]-?infinity[,}]')
+_CUT = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
 
 
 def count_nulls(
@@ -134,8 +132,19 @@ def _changes(value: Any, field: pa.Field, name: str) -> Iterator[tuple[str, str]
     elif type_ == pa.float64():
         if loses_digits(value):
             yield LOST_DIGITS, name
-    elif type_ in KINDS and (value in INFINITE or (type_ == TIMESTAMP and _CUT.search(value))):
+    elif type_ in KINDS and (value in INFINITE or (type_ == TIMESTAMP and _is_cut(value))):
         yield CHANGED_VALUES, name
+
+
+def _is_cut(text: str) -> bool:
+    """Whether digits of a time are cut off; a text that is no time became null, and is counted as that."""
+    if not _CUT.search(text):
+        return False
+    try:
+        timestamp_of(text)
+    except ValueError:
+        return False
+    return True
 
 
 def loses_digits(value: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from math import isinf
 from typing import Any
@@ -20,7 +21,7 @@ import simplejson
 
 from bridge.decode.instants import date_of, timestamp_of
 from bridge.decode.postgres_text import INFINITE, array_items
-from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, source
+from bridge.schema.json_schema import INT64, TIMESTAMP, is_json, nulls_bad_times, path_of, source
 from bridge.schema.valid import json_pointer
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -38,8 +39,19 @@ _LONGEST = 4000
 Path = tuple[str | int, ...]
 """Names and positions from the record down to a value."""
 
-Coercer = Callable[[Any, Path, set[Path]], Any]
-"""Takes a value, its path, and the set to which it adds the paths outside the schema."""
+
+@dataclass(slots=True)
+class Notes:
+    """What the values of one record leave to be counted."""
+
+    extra: set[Path] = field(default_factory=set)
+    """Paths outside the schema."""
+    bad_times: list[str] = field(default_factory=list)
+    """The column of each text that is no time and became null; inside of another column, a dotted name."""
+
+
+Coercer = Callable[[Any, Path, Notes], Any]
+"""Takes a value, its path, and the record's notes, to which it adds."""
 
 
 class RecordRejected(Exception):
@@ -120,23 +132,45 @@ def coercer(field: pa.Field) -> Coercer:
 
     Made once a table: to ask Arrow about the type of each value took most of the time.
     """
+    return _coercer(field, field.name, nulls_bad_times(field))
+
+
+def _coercer(field: pa.Field, place: str, null_times: bool) -> Coercer:
+    """`place`: the column's name, dotted where it is inside of another one."""
     type_ = field.type
     if is_json(field):
         return lambda value, at, _: None if value is None else column_text(value, at)
     if pa.types.is_struct(type_):
-        return _struct(type_)
+        return _struct(field, place, null_times)
     if pa.types.is_list(type_):
-        return _list(type_)
+        return _list(field, place, null_times)
+    if null_times and type_ in (TIMESTAMP, pa.date32()):
+        return _time_or_null(_BY_TYPE[type_], place)
     if pa.types.is_decimal(type_):
         return lambda value, at, _: None if value is None else _decimal(value, type_, at)
     convert = _BY_TYPE[type_]
     return lambda value, at, _: None if value is None else convert(value, at)
 
 
-def _struct(type_: pa.StructType) -> Coercer:
-    members = {source(field): (field.name, coercer(field)) for field in type_}
+def _time_or_null(convert_time: Callable[[Any, Path], Any], place: str) -> Coercer:
+    def convert(value: Any, at: Path, notes: Notes) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert_time(value, at)
+        except RecordRejected:
+            if not isinstance(value, str):
+                raise
+        notes.bad_times.append(place)
+        return None
 
-    def convert(value: Any, at: Path, extra: set[Path]) -> Any:
+    return convert
+
+
+def _struct(of: pa.Field, place: str, null_times: bool) -> Coercer:
+    members = {source(each): (each.name, _coercer(each, path_of(place, of, each), null_times)) for each in of.type}
+
+    def convert(value: Any, at: Path, notes: Notes) -> Any:
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -146,25 +180,26 @@ def _struct(type_: pa.StructType) -> Coercer:
             path = (*at, name)
             if name in members:
                 column, inner = members[name]
-                result[column] = inner(entry, path, extra)
+                result[column] = inner(entry, path, notes)
             else:
-                extra.add(path)
+                notes.extra.add(path)
         return result
 
     return convert
 
 
-def _list(type_: pa.ListType) -> Coercer:
-    inner = coercer(type_.value_field)
+def _list(of: pa.Field, place: str, null_times: bool) -> Coercer:
+    item = of.type.value_field
+    inner = _coercer(item, path_of(place, of, item), null_times)
 
-    def convert(value: Any, at: Path, extra: set[Path]) -> Any:
+    def convert(value: Any, at: Path, notes: Notes) -> Any:
         if value is None:
             return None
         if isinstance(value, str):
-            value = _array(value, type_.value_field, at)
+            value = _array(value, item, at)
         if not isinstance(value, list):
             raise RecordRejected("not an array", at)
-        return [inner(entry, (*at, index), extra) for index, entry in enumerate(value)]
+        return [inner(entry, (*at, index), notes) for index, entry in enumerate(value)]
 
     return convert
 

@@ -19,8 +19,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.decode.changed import DELETION_TIME, ChangeCounter, Changed
-from bridge.decode.coerce import Coercer, Path, RecordRejected, coercer, column_text, lines_of, parsed, received_at
+from bridge.decode.changed import BAD_TIME, DELETION_TIME, ChangeCounter, Changed
+from bridge.decode.coerce import Coercer, Notes, RecordRejected, coercer, column_text, lines_of, parsed, received_at
 from bridge.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.decode.instants import moments
 from bridge.schema.json_schema import DELETED_AT, source
@@ -282,7 +282,7 @@ def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
 def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
     """Read one record, value by value. Raises `RecordRejected` if it cannot be stored.
 
-    The batch counts fields outside the SCHEMA, and marks of deletion that are no time.
+    The batch counts fields outside the SCHEMA, and times and marks of deletion that are none.
     """
     message = parsed(line)
     if not isinstance(message, dict) or not _is_kind(message.get("type")):
@@ -294,10 +294,10 @@ def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
         raise RecordRejected("record is not an object")
     values: list[Any] = []
     untimed = False
-    extra: set[Path] = {(name,) for name in record if name not in layout.declared}
+    notes = Notes({(name,) for name in record if name not in layout.declared})
     for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
         try:
-            value = convert(record.get(name), (name,), extra)
+            value = convert(record.get(name), (name,), notes)
         except RecordRejected:
             if name != DELETED_AT:
                 raise
@@ -308,12 +308,13 @@ def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
         values.append(value)
     if untimed:
         batch.changed[DELETION_TIME, DELETED_AT] += 1
+    batch.changed.update((BAD_TIME, name) for name in notes.bad_times)
     around = message.get("version"), message.get("time_extracted")
-    if not extra:
+    if not notes.extra:
         return _Row(values, None, *around)
-    touched = {path[0] for path in extra}
+    touched = {path[0] for path in notes.extra}
     text = column_text({name: value for name, value in record.items() if name in touched}, ())
-    names = (".".join(step for step in path if isinstance(step, str)) for path in extra)
+    names = (".".join(step for step in path if isinstance(step, str)) for path in notes.extra)
     batch.outside.update({name.encode(errors="backslashreplace").decode() for name in names})  # of a lone surrogate
     return _Row(values, text, *around)
 

@@ -1,8 +1,9 @@
 """Dates and times as taps write them, one by one or a column at a time, with the same result.
 
-A date-time without an offset is UTC, a bare date is its midnight. Digits beyond microseconds are cut off, towards the
-past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years are 1 to
-9999 in UTC, which every engine reads. A leap second and 24:00 are refused: no other instant equals them.
+A date-time without an offset is UTC, a bare date is its midnight. An offset may have seconds, as PostgreSQL and Python
+write it for old times, and a blank before it; a fraction may follow a comma. Digits beyond microseconds are cut off,
+towards the past. A date may be written as a date-time at midnight; it is the day as written, whatever the offset. Years
+are 1 to 9999 in UTC, which every engine reads. A leap second and 24:00 are refused: no other instant equals them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import pyarrow.compute as pc
 
 from bridge.schema.json_schema import TIMESTAMP
 
+_OFFSET = r"(?: ?(?:[Zz]|UTC|[+-]\d\d(?:(?::\d\d){0,2}|(?:\d\d){0,2})))"
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)"
-    r"(?:[Tt ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
-    r"(?P<offset>[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    r"(?:[Tt ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
+    rf"(?P<offset>{_OFFSET})?)?",
     re.ASCII,
 )
 _HAS_OFFSET = r"[Tt ].*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
-_MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[Tt ]00(?::00(?::00(?:\.0+)?)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?$"
+_MIDNIGHT = rf"^(\d{{4}}-\d\d-\d\d)[Tt ]00(?::00(?::00(?:[.,]0+)?)?)?{_OFFSET}?$"
 _DAY = r"\d{4}-\d\d-\d\d$"
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -50,12 +52,13 @@ def timestamp_of(text: str) -> int:
 
 
 def _offset_seconds(text: str | None) -> int:
-    if text is None or text in "Zz":
+    digits = (text or "").strip().replace(":", "")
+    if digits in ("", "Z", "z", "UTC"):
         return 0
-    hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
-    if hours > 23 or minutes > 59:
+    hours, minutes, seconds = (int(digits[at : at + 2] or 0) for at in (1, 3, 5))
+    if hours > 23 or minutes > 59 or seconds > 59:
         raise ValueError("not an offset from UTC")
-    return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)
+    return (hours * 3600 + minutes * 60 + seconds) * (-1 if digits[0] == "-" else 1)
 
 
 def date_of(text: str) -> int:

@@ -25,8 +25,8 @@ INFINITY = "a key is infinite, and would become an instant that another one may 
 
 _LARGE = float(2**53)
 """Below this a double holds every integer."""
-_FINE = re.compile(rb"\.[0-9]{6}[0-9]*[1-9]")
-_FINE_TEXT = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
+_FINE = re.compile(rb":[0-9]{2}[.,][0-9]{6}[0-9]*[1-9]")
+_FINE_TEXT = re.compile(r":[0-9]{2}[.,][0-9]{6}[0-9]*[1-9]")
 _FAR = (date(1, 1, 2), date(9999, 12, 31))
 """Before the first and from the second on an instant may have been infinity."""
 

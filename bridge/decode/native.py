@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode import exact
-from bridge.decode.changed import KINDS, path_of
+from bridge.decode.changed import KINDS
 from bridge.decode.columns import NeedsExactPath
 from bridge.decode.exact import Batch, Layout, interleave
 from bridge.decode.json_fields import column_of
 from bridge.decode.others import add_written
-from bridge.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, source
+from bridge.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
 
 PROBLEM = ""
 """Why a compiled reader that is installed is not used."""

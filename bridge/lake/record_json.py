@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import convert, json, structs, to_builtins
 
-from bridge.exact_json import dumps
+from bridge.exact_json import WrittenNumber, dumps
 from bridge.lake.records import (
     PLAIN,
     UNKNOWN,
@@ -59,7 +59,7 @@ def _keep(read: _Record, raw: Mapping[str, Any]) -> _Record:
 
 def commit_bytes(record: CommitRecord) -> bytes:
     """A record as it is stored."""
-    raw = to_builtins(record, builtin_types=(Decimal,))
+    raw = to_builtins(record, builtin_types=(Decimal, WrittenNumber))
     for table in [*raw.get("tables", ()), *raw.get("snapshot", {}).values()]:
         if table.get("format") == PLAIN:  # msgspec leaves out a text only if it is the very same object
             del table["format"]

@@ -103,7 +103,7 @@ class Dispatcher:
         self._records_read, self._now = 0, 0.0
         self._current: str | None = None
         self._interleaved: set[str] = set()
-        self._declared: dict[str, tuple[object, object]] = {}
+        self._declared: dict[str, tuple[object, ...]] = {}
         self._early: dict[str, Activate] = {}
         self._schema_names: dict[str, str] = {}
         self._unsettled: dict[str, _Unsettled] = {}
@@ -269,7 +269,7 @@ class Dispatcher:
     def _schema(self, message: Schema) -> Iterator[Event]:
         if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
-        declared = (message.schema, message.key_properties)
+        declared = (message.schema, message.key_properties, message.bookmark_properties)
         is_held = self._is_held(message.stream) and message.stream in self.policy.streams
         if is_held or self._declared.get(message.stream) == declared:
             return

@@ -166,7 +166,14 @@ def _joined(name: str, rows: list[tuple[Any, ...]], earlier: pa.Table | None) ->
 def _table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
     schema = COLUMNS[name]
     columns = zip(_columns(rows, schema), schema, strict=True)
-    return pa.table([pa.array(column, one.type) for column, one in columns], schema=schema)
+    return pa.table([pa.array(_storable(column, one.type), one.type) for column, one in columns], schema=schema)
+
+
+def _storable(column: list[Any], type_: pa.DataType) -> list[Any]:
+    """Texts as UTF-8 can hold them: a bookmark may be of a name with a lone surrogate."""
+    if type_ != _TEXT:
+        return column
+    return [text and text.encode(errors="backslashreplace").decode() for text in column]
 
 
 def _columns(rows: list[tuple[Any, ...]], schema: pa.Schema) -> list[list[Any]]:

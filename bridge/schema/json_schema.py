@@ -38,6 +38,9 @@ DELETED_AT = "_sdc_deleted_at"
 LEFT_OUT = b"left out"
 """The kind of a field that may hold anything, and is not kept."""
 
+NULL_TIMES = {b"bad_time": b"null"}
+"""Metadata of a field in which a text that is no time becomes null, also where it is inside of objects and lists."""
+
 TIMESTAMP = pa.timestamp("us", "UTC")
 SCALARS = {
     "int64": pa.int64(),
@@ -118,9 +121,19 @@ def children(type_: pa.DataType) -> list[pa.Field]:
     return [type_.value_field] if pa.types.is_list(type_) else []
 
 
+def path_of(name: str, field: pa.Field, child: pa.Field) -> str:
+    """The dotted name of a field inside of the field `name`; `[]` for the items of a list."""
+    return f"{name}[]" if pa.types.is_list(field.type) else f"{name}.{child.name}"
+
+
 def is_left_out(field: pa.Field) -> bool:
     """Whether a field may hold anything and is not kept; its type is only the probable one."""
     return (field.metadata or {}).get(b"kind") == LEFT_OUT
+
+
+def nulls_bad_times(field: pa.Field) -> bool:
+    """Whether a text that is no time becomes null instead of a reject."""
+    return NULL_TIMES.items() <= (field.metadata or {}).items()
 
 
 def is_null_only(field: pa.Field) -> bool:

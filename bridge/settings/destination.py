@@ -275,6 +275,14 @@ class StreamKeys(Section):
     """Instead of the pipeline's `new_columns`."""
     on_null_key: Literal["warn", "fail"] | None = None
     """Instead of the pipeline's `on_null_key`."""
+    on_bad_time: Annotated[
+        Literal["reject", "null"],
+        BeforeValidator(lambda value: "null" if value is None else value),  # as YAML reads a bare `null`
+        WithJsonSchema({"enum": ["reject", "null", None]}),
+    ] = "reject"
+    """What happens to a record with a text that is no time in a `date` or `date-time` column, such as an empty one: it
+    is a reject, or the value becomes null (`null`), which the run counts and says. Never in a key or a replication
+    key."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
     """What happens if a column needs a wider type: its older files are rewritten (`rewrite`, the default), a second
     column is added, or it is an error."""

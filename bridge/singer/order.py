@@ -47,7 +47,7 @@ def _is_less(one: Any, other: Any) -> bool | None:
     if isinstance(one, bool) or isinstance(other, bool):
         return None
     if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
-        return bool(one < other)
+        return bool(one < other) if one == one and other == other else None  # noqa: PLR0124 - NaN is before nothing
     first, second = moment(one), moment(other)
     return None if first is None or second is None else first < second
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 _UTC = timezone.utc
+_OFFSET = r" ?(?:Z|UTC|[+-]\d\d:\d\d(?::\d\d)?|[+-]\d{4})"
 
 
 class Reject(Exception):
@@ -127,19 +128,20 @@ def _string(_: dict[str, Any], value: Any) -> str:
 
 
 def _timestamp(_: dict[str, Any], value: Any) -> datetime:
-    form = r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?(Z|[+-]\d\d:\d\d)?)?"
+    form = rf"(\d{{4}})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?({_OFFSET})?)?"
     match = re.fullmatch(form, value, re.ASCII) if isinstance(value, str) else None
     if not match:
         raise Reject(value)
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
-    offset = match[8] or "Z"
+    offset = (match[8] or "Z").strip().replace(":", "")
     try:
         found = datetime(year, month, day, hour, minute, second, int((match[7] or "0")[:6].ljust(6, "0")))
-        if offset != "Z":
-            hours, minutes = int(offset[1:3]), int(offset[4:])
-            if hours > 23 or minutes > 59:
+        if offset not in ("Z", "UTC"):
+            hours, minutes, seconds = int(offset[1:3]), int(offset[3:5]), int(offset[5:] or 0)
+            if hours > 23 or minutes > 59 or seconds > 59:
                 raise Reject(value)
-            found -= timedelta(hours=hours, minutes=minutes) * (-1 if offset[0] == "-" else 1)
+            east = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+            found -= east * (-1 if offset[0] == "-" else 1)
     except (ValueError, OverflowError):
         raise Reject(value) from None
     return found.replace(tzinfo=_UTC)
@@ -147,7 +149,7 @@ def _timestamp(_: dict[str, Any], value: Any) -> datetime:
 
 def _date(node: dict[str, Any], value: Any) -> date:
     _timestamp(node, value)
-    if len(value) > 10 and not re.fullmatch(r"[T ]00:00(:00(\.0+)?)?(Z|[+-]\d\d:\d\d)?", value[10:]):
+    if len(value) > 10 and not re.fullmatch(rf"[T ]00:00(:00([.,]0+)?)?({_OFFSET})?", value[10:]):
         raise Reject(value)
     return date.fromisoformat(value[:10])
 

@@ -65,6 +65,7 @@ READ_ON = {
     "streams.GLOB.parent": "running.md#parallel-taps",
     "streams.GLOB.lookback": "loading.md#lookback",
     "streams.GLOB.schema_policy": "types.md#when-a-schema-changes",
+    "streams.GLOB.on_bad_time": "types.md#texts-that-are-no-time",
     "streams.GLOB.on_type_change": "types.md#when-a-schema-changes",
 }
 """Where a page says more of a setting."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bridge.decode.changed import DELETION_TIME, LOST_DIGITS, NULL_KEY
+from bridge.decode.changed import BAD_TIME, DELETION_TIME, LOST_DIGITS, NULL_KEY
 from bridge.lake.runs import Difference
 from bridge.schema.merging import label
 from bridge.schema.table_schema import TableSchema
@@ -66,6 +66,9 @@ def _counted(kind: str, count: int, again: str) -> str:
     values = f"{count:,} value{'' if count == 1 else 's'}"
     if kind == LOST_DIGITS:
         return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} `{again}`"
+    if kind == BAD_TIME:
+        texts = f"{count:,} text{' is' if count == 1 else 's are'}"
+        return f"{texts} no time, so null was stored. To have the records as rejects, set `on_bad_time: reject`"
     if kind == DELETION_TIME:
         rows = f"{count:,} row{' was' if count == 1 else 's were'}"
         return f"{rows} deleted with a mark that is no time: they count as deleted when they came"

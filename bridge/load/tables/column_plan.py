@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import SettingsError
-from bridge.schema.json_schema import DELETED_AT, EXTRA, Names, source
+from bridge.schema.json_schema import DELETED_AT, EXTRA, NULL_TIMES, Names, source
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, from_singer, merge
 from bridge.schema.valid import valid_schema
@@ -42,6 +42,8 @@ class IncomingSchema:
     """The columns of a new table with this SCHEMA."""
     left_out: tuple[pa.Field, ...] = ()
     """Properties that are not kept."""
+    null_times: frozenset[str] = frozenset()
+    """Properties in which a text that is no time becomes null."""
     metadata: bool = False
     statement: Statement | None = None
     """The SQL statement that transforms rows before they are stored."""
@@ -60,11 +62,18 @@ class IncomingSchema:
             table_columns = with_metadata(made) if self.metadata else list(made)
             return merge(_grown(table, metadata=self.metadata), _named_as(table, table_columns), evolution)
         merged = merge(_grown(table, metadata=self.metadata), self.columns, evolution)
-        return leave_out(merged, self.left_out, metadata=self.metadata)
+        return self._marked(leave_out(merged, self.left_out, metadata=self.metadata))
 
     def read(self) -> TableSchema:
         """The columns into which RECORDs are decoded before the statement."""
-        return leave_out(self.columns, self.left_out, metadata=self.metadata)
+        return self._marked(leave_out(self.columns, self.left_out, metadata=self.metadata))
+
+    def _marked(self, schema: TableSchema) -> TableSchema:
+        """The columns with what decoding them needs to know of bad times."""
+        if not self.null_times:
+            return schema
+        fields = [_with(each, NULL_TIMES) if source(each) in self.null_times else each for each in schema.fields]
+        return TableSchema(schema.arrow, pa.schema(fields))
 
 
 def _grown(table: TableSchema | None, *, metadata: bool) -> TableSchema | None:
@@ -84,8 +93,12 @@ def _named_as(table: TableSchema | None, fields: Iterable[pa.Field]) -> TableSch
     for each in fields:
         column = existing.get(each.name) if source(each) not in properties else None
         singer = {b"singer": source(column).encode()} if column is not None else {}
-        result.append(each.with_metadata({**(each.metadata or {}), **singer}) if singer else each)
+        result.append(_with(each, singer) if singer else each)
     return TableSchema(pa.schema(result))
+
+
+def _with(field: pa.Field, metadata: dict[bytes, bytes]) -> pa.Field:
+    return field.with_metadata({**(field.metadata or {}), **metadata})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,8 @@ class ColumnPlan:
     replication_key: str | None = None
     log_based: bool = False
     """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
+    null_times: bool = False
+    """Whether texts that are no time become null, but for those of a key, a replication key or a deletion."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> ColumnPlan:
@@ -112,7 +127,8 @@ class ColumnPlan:
         statement = read_transform(settings.transform) if settings.transform is not None else None
         key = settings.replication_key or replication_key
         columns, rename, metadata = settings.columns or (), settings.rename or {}, pipeline.metadata(stream)
-        return cls(stream, columns, rename, style, metadata, statement, key, log_based)
+        null_times = settings.on_bad_time == "null"
+        return cls(stream, columns, rename, style, metadata, statement, key, log_based, null_times)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
         """The columns of a SCHEMA.
@@ -133,7 +149,10 @@ class ColumnPlan:
             selected = with_metadata(selected)
         schema = TableSchema(pa.schema(self._named(selected) or columns.arrow))
         notes = [f"{self.stream}: {text}" for text in valid_schema(message.schema)[1]]
-        return IncomingSchema(schema, tuple(left_out), self.metadata, self.statement, (*self._notes(fields), *notes))
+        names = (source(each) for each in fields) if self.null_times else ()
+        null_times = frozenset(names) - needed - {DELETED_AT}
+        notes = [*self._notes(fields), *notes]
+        return IncomingSchema(schema, tuple(left_out), null_times, self.metadata, self.statement, tuple(notes))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
         """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""

@@ -102,9 +102,9 @@ def as_json(value: Any, *, wide: bool = False) -> str:
 
 def href(*parts: str, **query: Any) -> str:
     """A link of this service; each part is quoted, so that none becomes another path."""
-    path = "".join(f"/{quote(part, safe='')}" for part in parts) or "/"
+    path = "".join(f"/{quote(part, safe='', errors='surrogatepass')}" for part in parts) or "/"
     asked = {name: 1 if value is True else value for name, value in query.items() if value not in (None, "", False)}
-    return f"{path}?{urlencode(asked, doseq=True)}" if asked else path
+    return f"{path}?{urlencode(asked, doseq=True, errors='surrogatepass')}" if asked else path
 
 
 def spark(runs: Sequence[RunFacts], places: int = 24, height: int = 22) -> dict[str, str]:

@@ -93,13 +93,14 @@ def test_a_mark_of_deletion_that_is_no_time(mark: str) -> None:
     properties = {"id": {"type": "integer"}, "_sdc_deleted_at": TIME}
     record = f'{{"id":1,"_sdc_deleted_at":{mark}}}'
     others = ['{"id":2}', '{"id":3,"_sdc_deleted_at":"2026-11-26T20:00:00Z"}']
+    others += ['{"id":4,"_sdc_deleted_at":"2026-11-26 20:53:28 +00:53:28"}']
     changed = on_all_paths(properties, record, *others)
     assert changed == ({(DELETION_TIME, "_sdc_deleted_at"): 1} if mark in ODD_MARKS else {})
     schema, before = from_singer({"properties": properties}, ["id"]), datetime.now(timezone.utc)
     batch = decode(lines(record, *others), schema, PREFIX)
     assert not batch.rejects
     deleted = [row["_sdc_deleted_at"] for row in batch.table.to_pylist()]
-    assert deleted[1:] == [None, datetime(2026, 11, 26, 20, tzinfo=timezone.utc)]
+    assert deleted[1:] == [None, *[datetime(2026, 11, 26, 20, tzinfo=timezone.utc)] * 2]
     assert before <= deleted[0] <= datetime.now(timezone.utc) if mark in ODD_MARKS else deleted[0] is None
 
 

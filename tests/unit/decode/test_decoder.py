@@ -174,6 +174,16 @@ def test_nan_is_a_number() -> None:
         ("2024-01-01", NOON.replace(hour=0)),
         ("9999-12-31T23:59:59.999999Z", datetime.max.replace(tzinfo=UTC)),
         ("0001-01-01T00:00:00Z", datetime.min.replace(tzinfo=UTC)),
+        ("2024-01-01 12:00:00+00", NOON),  # PostgreSQL
+        ("2024-01-01 17:30:00 +0530", NOON),  # Ruby
+        ("2024-01-01 12:00:00 UTC", NOON),
+        ("1850-01-01T00:53:28+00:53:28", datetime(1850, 1, 1, tzinfo=UTC)),  # a local mean time, from Python
+        ("1850-01-01 00:00:00.5-005328", datetime(1850, 1, 1, 0, 53, 28, 500000, UTC)),
+        ("2024-01-01 12:00:00,000001999", NOON.replace(microsecond=1)),
+        ("2024-01-01 12:00:00 CET", "not a date-time"),
+        ("2024-01-01 12:00:00  +00:00", "not a date-time"),
+        ("2024-01-01 12:00:00+00:00:60", "not a date-time"),
+        ("20240101T120000Z", "not a date-time"),
         ("9999-12-31T23:59:59-10:00", "not a date-time"),
         ("0000-01-01T00:00:00Z", "not a date-time"),
         ("2024-02-31T00:00:00Z", "not a date-time"),

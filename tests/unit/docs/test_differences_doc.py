@@ -14,7 +14,7 @@ from bridge.tap import new_columns
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/differences.md").read_text()
-HANDED_ON = {changed.LOST_DIGITS, changed.CHANGED_VALUES, changed.DELETION_TIME, changed.NULL_KEY}
+HANDED_ON = {changed.LOST_DIGITS, changed.CHANGED_VALUES, changed.DELETION_TIME, changed.NULL_KEY, changed.BAD_TIME}
 HANDED_ON |= {new_columns.NEW, new_columns.DROPPED, new_columns.UNKNOWN}
 HANDED_ON |= {new_columns.NEW_TABLE, new_columns.DROPPED_TABLE}
 """Kinds that reach a `Difference` as a variable."""

@@ -68,10 +68,11 @@ def test_instants_beyond_microseconds_and_infinity_are_rejects(tmp_path: Path) -
     """Zeros beyond them are none; so are those of other columns."""
     shop = Shop(tmp_path, keys=("id",))
     keys = [f"2024-01-01T00:00:00.123456{end}" for end in ("000Z", "300Z", "600+00:00", "0000001Z")]
+    keys += ["2024-01-01 00:00:00,1234569 UTC", "2024-01-01 00:53:28.123456+00:53:28"]
     keys += ["9999-12-31T23:59:59.999999Z", "infinity", "-infinity"]
     load(shop, AT, [f'"{key}"' for key in keys])
     assert [reject["reason"].partition(",")[0] for reject in shop.rejects] == [
-        *["a key has digits beyond microseconds"] * 3,
+        *["a key has digits beyond microseconds"] * 4,
         *["a key is infinite"] * 2,
     ]
     utc = timezone.utc

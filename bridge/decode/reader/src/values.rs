@@ -188,7 +188,7 @@ pub fn day(text: &[u8]) -> Option<i32> {
     (written.seconds == 0 && !written.fraction).then_some(written.day as i32)
 }
 
-/// `2024-02-29`, `T12`, `:30`, `:59`, `.123`, and `Z`, `+01`, `+0100` or `+01:00`; each needs the one before.
+/// `2024-02-29`, `T12`, `:30`, `:59`, `.123` or `,123`, and an offset; each needs the one before.
 #[inline]
 fn written(text: &[u8]) -> Option<Written> {
     let mut result = Written {
@@ -214,7 +214,7 @@ fn written(text: &[u8]) -> Option<Written> {
         }
         result.seconds += pair(rest.get(1..3)?, 59)? * unit;
         rest = &rest[3..];
-        if unit == 1 && rest.first() == Some(&b'.') {
+        if unit == 1 && matches!(rest.first(), Some(b'.' | b',')) {
             let digits = rest[1..]
                 .iter()
                 .take_while(|byte| byte.is_ascii_digit())
@@ -239,22 +239,26 @@ fn written(text: &[u8]) -> Option<Written> {
     Some(result)
 }
 
+/// `Z`, `UTC`, `+01`, `+0100`, `+01:00`, `+010000` or `+01:00:00`, after a blank or none.
 #[inline]
 fn offset(text: &[u8]) -> Option<i64> {
     if matches!(text, b"" | b"Z" | b"z") {
         return Some(0);
     }
-    let sign = match text[0] {
+    let text = text.strip_prefix(b" ").unwrap_or(text);
+    let sign = match text.first()? {
         b'+' => 1,
         b'-' => -1,
-        _ => return None,
+        _ => return matches!(text, b"Z" | b"z" | b"UTC").then_some(0),
     };
     let hours = pair(text.get(1..3)?, 23)?;
-    let minutes = match &text[3..] {
-        b"" => 0,
-        [b':', minutes @ ..] | minutes => pair(minutes, 59)?,
+    let (minutes, seconds) = match text[3..] {
+        [] => (0, 0),
+        [b':', a, b] | [a, b] => (pair(&[a, b], 59)?, 0),
+        [b':', a, b, b':', c, d] | [a, b, c, d] => (pair(&[a, b], 59)?, pair(&[c, d], 59)?),
+        _ => return None,
     };
-    Some(sign * (hours * 3600 + minutes * 60))
+    Some(sign * (hours * 3600 + minutes * 60 + seconds))
 }
 
 #[inline(always)]
