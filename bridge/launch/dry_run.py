@@ -145,7 +145,7 @@ def _facts(
         "warnings": [
             *notes,
             *_outlook(methods, view, pipeline),
-            *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
+            *noticed(storage, pipeline, now, view, **flags),
             *(() if full else unlike),
             *starting.warnings([lookback]),
             *_texts(placement, storage, pipeline, view, catalog),

@@ -41,7 +41,7 @@ def look_back(
     for difference in (*missing, *_expired(plan, catalog), *(() if reader.is_partial else rows.differences(result))):
         result.differ(difference)
     if not plan.full:
-        say_null_keys(plan.committer.storage, result, plan.tables.methods, after)
+        say_null_keys(plan, result, after)
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
         loaded = LoadedRun(
