@@ -260,6 +260,19 @@ def test_a_key_that_is_a_new_column_is_said_before(folder: Path, typed: Typed) -
     assert said not in " ".join(typed("run shop --dry-run --full").out.split())
 
 
+def test_a_name_as_messages_have_it(folder: Path, typed: Typed) -> None:
+    """In the bucket, and in each hint, the pipeline of an environment is `prod.shop`: a copied command works."""
+    prod = SETTINGS.replace(", path: raw", "") + "environments: {prod: {defaults: {destination: {bucket: prod}}}}\n"
+    (folder / "bridge.yaml").write_text(prod)
+    (folder / "prod").mkdir()
+    done = typed("run prod.shop --dry-run --json")
+    assert (done.code, done.json["pipeline"], Path(done.json["bucket"]).name) == (0, "prod.shop", "prod"), done.err
+    assert typed("run prod.shop prod.crm --dry-run --json").json[1]["pipeline"] == "prod.crm"
+    assert typed("state get prod.shop").err == typed("state get shop --env prod").err
+    for wrong in ("run test.shop --dry-run", "run prod.none --dry-run", "run prod.shop crm --dry-run"):
+        assert (typed(wrong).code, "unknown pipeline" in typed(wrong).err) == (2, True)
+
+
 def test_what_becomes_text_is_said_before(folder: Path, typed: Typed) -> None:
     """A number, a time or a boolean; the run itself says it as a difference. A refused change is said, too."""
     shop = Shop(folder)
