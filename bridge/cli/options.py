@@ -77,7 +77,7 @@ def _selecting(
         if "name" in given:
             given["names"] = tuple(filter(None, [given.pop("name")]))
         selecting = {key: given.pop(key) for key in _SELECTING & given.keys()}
-        return function(Selection(**selecting), **given)
+        return function(Selection(**selecting).in_its_environment(), **given)
 
     return call
 

@@ -83,6 +83,20 @@ class Selection:
         """The same selection with another NAME, or none."""
         return replace(self, names=(name,) if name else ())
 
+    def in_its_environment(self) -> Selection:
+        """The same selection if messages were copied, which call a pipeline of an environment `prod.shop`.
+
+        The verb then runs in that environment, as if `--env` said it.
+        """
+        env = (self.word or "").partition(".")[0]
+        if environment() in (None, env) and self.to is None and all(name.startswith(f"{env}.") for name in self.names):
+            with suppress(SettingsError):  # the verb says it
+                settings = settings_in(settings_file(self.file))
+                if env in settings.environments and not set(self.names) & settings.pipelines.keys():
+                    click.get_current_context().meta[ENVIRONMENT] = env
+                    return replace(self, names=tuple(name.removeprefix(f"{env}.") for name in self.names))
+        return self
+
     def pipeline(self, *, source: bool = True, tables: bool = False) -> ChosenPipeline:
         """The one pipeline that is meant. `source=False`: nothing of its source is read, nor need be right.
 

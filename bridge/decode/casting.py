@@ -26,8 +26,9 @@ _EPOCH = datetime(1970, 1, 1)
 _LARGE = 2**53
 """Below this every integer has a double of its own."""
 _HINT = (
-    "nothing of this commit was stored; load the table anew with `run --full -s` and the stream's name, or set the "
-    "stream's on_type_change to variant, which leaves older rows as they are"
+    "nothing of this commit was stored; load the table anew with `run --full -s` and the stream's name, if it is "
+    "append-only after load_method: auto; or set the stream's on_type_change to variant, which leaves older rows as "
+    "they are"
 )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from bridge.errors import LakeError, MissingFiles
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import TableState
-from bridge.settings.commands import full_run, pipeline_arguments
+from bridge.settings.commands import pipeline_arguments, reload
+from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
 
@@ -59,7 +60,12 @@ def _missing(storage: Storage, table: TableState) -> list[str]:
 
 
 def require_files(
-    storage: Storage, pipeline: str, tables: Mapping[str, TableState], replaced: Collection[str], *, piped: bool = False
+    storage: Storage,
+    pipeline: Pipeline,
+    tables: Mapping[str, TableState],
+    replaced: Collection[str],
+    *,
+    piped: bool = False,
 ) -> list[str]:
     """Raise `MissingFiles` if a table's files are gone; return a warning for each table that this run replaces.
 
@@ -81,14 +87,14 @@ def _verb(names: list[str]) -> str:
 
 
 def _lost(
-    storage: Storage, pipeline: str, stream: str, table: TableState, names: list[str], *, piped: bool
+    storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str], *, piped: bool
 ) -> MissingFiles:
-    where = pipeline_arguments(pipeline, storage.uri, piped=piped)
+    where = pipeline_arguments(pipeline.name, storage.uri, piped=piped)
     hint = (
         "restore from a backup of the bucket what was deleted; "
         f"see what is wrong, and bring back what is in the trash: singer-bridge verify {where} --repair"
     )
     if not piped and table.format != "iceberg":  # its catalog still names metadata that is gone, too
-        hint += f"\nor load the table again: {full_run(pipeline, [stream])}"
+        hint += f"\nor load the table again: {reload(pipeline, [stream])}"
     file = f"{storage.uri}/{table.folder}/{names[0]}"
     return MissingFiles(f"{_count(stream, names)}, and nothing but a backup has their rows", hint=hint, file=file)

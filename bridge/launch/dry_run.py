@@ -23,8 +23,11 @@ from bridge.load.run import Run
 from bridge.load.start_state import StartStates
 from bridge.load.tables.declared import whole_tables
 from bridge.load.tables.methods import Method, outlook
+from bridge.load.tables.misquoted import misquoted
 from bridge.load.tables.table_plan import TablePlanner
+from bridge.load.tables.views import names_of
 from bridge.settings.options import Pipeline
+from bridge.settings.view_sql import read_view
 from bridge.singer.catalog import Catalog, key_properties, record_name, selected_streams, stream_id
 from bridge.singer.messages import Schema
 from bridge.singer.state import bookmark
@@ -33,6 +36,7 @@ from bridge.state.store import StateStore
 from bridge.storage import Storage
 from bridge.tap.catalog_overrides import named
 from bridge.tap.source import Source
+from bridge.write.keys import refuse_new_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ def _facts(
         "warnings": [
             *notes,
             *_outlook(methods, view, pipeline),
-            *noticed(storage, pipeline.name, now, view, **flags, names=pipeline.names),
+            *noticed(storage, pipeline, now, view, **flags),
             *(() if full else unlike),
             *starting.warnings([lookback]),
             *_texts(placement, storage, pipeline, view, catalog),
@@ -163,17 +167,25 @@ def _facts(
 def _check_tables(
     run: Run, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str], names: Sequence[str]
 ) -> None:
-    """Raise the error with which a run would end for the tables of the streams that it names."""
-    tables = run.planner(storage, view, catalog, deselected)
+    """Raise the error with which a run would end for the tables of the streams that it names, or for their SQL."""
+    tables, pipeline = run.planner(storage, view, catalog, deselected), run.pipeline
+    fed = {alias for each in pipeline.views.items() for alias in names_of(pipeline, read_view(*each))}
+    retained = {
+        name: read_schema(storage, pipeline.name, table.schema)
+        for name, table in view.tables.items()
+        if name in fed and table.schema and tables.expected(name)[1] != "replace"
+    }
+    for error in misquoted(pipeline, catalog, retained):
+        raise error
     for name in names:
-        aliases = run.pipeline.names_of(name)
+        aliases = pipeline.names_of(name)
         tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
 
 
 def _texts(
     placement: TablePlanner, storage: Storage, pipeline: Pipeline, view: Snapshot, catalog: Catalog | None
 ) -> Iterator[str]:
-    """A sentence for each column that would become text, and for each change of a type that would be refused."""
+    """A sentence for each column that would become text, and for each change of types or keys that would be refused."""
     selected = selected_streams(catalog) if catalog else ()
     for entry in catalog["streams"] if catalog else ():
         name = record_name(entry)
@@ -183,6 +195,8 @@ def _texts(
         message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
         before = read_schema(storage, pipeline.name, table.schema)
         try:
+            if placement.expected(name)[0].mode == "upsert" and not pipeline.stream(name).key_properties:
+                refuse_new_columns(before.arrow, name, key_properties(entry))
             incoming = placement.incoming(message)
             if incoming.statement is None:
                 after = incoming.into(before, placement.evolution(message))

@@ -160,7 +160,8 @@ class BarrierPolicy:
         stream.opened = self._tick()
         if stream.name in self.staged:
             if stream.mode != "replace":
-                hint = f"set it back, or start the table again: --full --stream {stream.name}"
+                again = f"; or start the table again: --full -s {stream.name}" if stream.mode != "append" else ""
+                hint = f"set it back{again}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
         self.streams[stream.name] = stream

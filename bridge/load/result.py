@@ -13,6 +13,7 @@ from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
 from bridge.lake.runs import Difference
 from bridge.load.checks.changed_values import ChangedValues
+from bridge.settings.options import Pipeline
 from bridge.tap.new_columns import ColumnNews
 
 
@@ -130,10 +131,10 @@ class Result:
                 self.warnings.append(f"{difference.stream}: {difference.text}")
                 self.marks[DIFFERS] = sorted({one.stream for one in self.differences})
 
-    def differ_by_values(self) -> None:
-        """Say which streams have values that are not as the tap sent them."""
+    def differ_by_values(self, pipeline: Pipeline, *, piped: bool) -> None:
+        """Say which streams have values that are not as the tap sent them. `piped`: another program starts the tap."""
         for stream, counts in self.streams.items():
-            self.differ(*counts.changed.differences(self.pipeline, stream))
+            self.differ(*counts.changed.differences(pipeline, stream, piped=piped))
 
     def report(self, notes: Iterable[str], news: Iterable[ColumnNews]) -> None:
         """Say what a source was found to be like before the run."""

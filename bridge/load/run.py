@@ -219,8 +219,8 @@ class Run:
         if self.request.resume:
             catalog, deselected = self._resumed(storage, catalog, committer.view.state)
         facts = fingerprint(self.pipeline, source.argv, catalog)
-        asked = {"full": self._full, "streams": self._asked, "state": self.request.state, "names": self.pipeline.names}
-        result.warnings += noticed(storage, self.pipeline.name, facts, committer.view, **asked)
+        asked = {"full": self._full, "streams": self._asked, "state": self.request.state}
+        result.warnings += noticed(storage, self.pipeline, facts, committer.view, **asked)
         tap = {"tap": Path(source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(storage)
@@ -318,7 +318,7 @@ class Run:
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
         self.result.warnings += require_files(
-            storage, self.pipeline.name, tables, placement.replaced(tables), piped=self._piped is not None
+            storage, self.pipeline, tables, placement.replaced(tables), piped=self._piped is not None
         )
         return placement
 
@@ -343,7 +343,7 @@ class Run:
         finally:
             self._clean = not reader.is_partial
             self.result.warnings += map(self._masked, [*reader.warnings(), *load.close()])
-            self.result.differ_by_values()
+            self.result.differ_by_values(self.pipeline, piped=self._piped is not None)
             say_merges(self.result)
             self.result.commits, self.result.seconds["waiting"] = load.commits, reader.waiting_seconds
         return reader

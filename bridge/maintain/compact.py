@@ -1,14 +1,15 @@
 """Merges small files of a table into a few of the right size, by one commit of kind `compact`; rows and STATE stay.
 
-Guarantee: the rows before and after are the same, counted file by file. The new files have all columns that the table
-has now, and are sorted as the settings say. Files of another pipeline that shares the table stay. Old files go to the
-trash, as with any commit, and a rollback brings them back.
+Guarantee: the rows before and after are the same, counted file by file. The new files are sorted as the settings say.
+They have all columns that the table has now, but for columns of its key which the old ones lack: a row that is older
+than a column of its key has none. Files of another pipeline that shares the table stay. Old files go to the trash, as
+with any commit, and a rollback brings them back.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -60,7 +61,7 @@ class Piece:
 
     `folder` is the Hive part of their names, `size` their bytes.
 
-    All have the same `version`, `deleted` and `stale`; see `LiveFile`.
+    All have the same `version`, `deleted` and `stale`; see `LiveFile`. `lacking`: the columns of the key that none has.
     """
 
     stream: str
@@ -71,6 +72,7 @@ class Piece:
     version: int | None
     deleted: int
     stale: int
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,8 +94,9 @@ def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Pie
     ):  # views are not compacted: each change rewrites their files
         if not wish.streams or stream in wish.streams:
             file_size = _layout(pipeline, stream, table, wish).file_size
-            names = [name for name in table.files if f"{table.folder}/{name}" not in fresh]
-            result += _pieces(stream, table, names, file_size)
+            small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]
+            names = [name for name in small if f"{table.folder}/{name}" not in fresh]
+            result += _pieces(stream, table, _lacking(log, table, names), file_size)
     return result
 
 
@@ -107,20 +110,39 @@ def _fresh(log: Log, head: int, since: datetime) -> set[str]:
     return keys
 
 
-def _pieces(stream: str, table: TableState, names: Sequence[str], file_size: int) -> Iterator[Piece]:
-    alike: dict[tuple[str, int | None, int, int], list[str]] = {}
+def _lacking(log: Log, table: TableState, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By name the columns of the table's key that a file lacks, as its rows are older: no merge may match them.
+
+    Where nobody knows the key of a merged table, each column may be of it.
+    """
+    if table.upserts is False or table.schema is None:
+        return dict.fromkeys(names, ())
+    key = table.key or tuple(read_schema(log.storage, log.pipeline, table.schema).arrow.names)
+
+    def of(name: str) -> tuple[str, ...]:
+        try:
+            with log.storage.open(f"{table.folder}/{name}") as source, pq.ParquetFile(source) as file:
+                return tuple(column for column in key if column not in file.schema_arrow.names)
+        except (LakeError, pa.ArrowInvalid, OSError):  # who joins the file says what is wrong with it
+            return ()
+
+    return dict(zip(names, parallel_map(log.storage, of, list(names)), strict=True))
+
+
+def _pieces(stream: str, table: TableState, names: Mapping[str, tuple[str, ...]], file_size: int) -> Iterator[Piece]:
+    """Divide files, each with the columns that it lacks, into pieces."""
+    alike: dict[tuple[str, int | None, int, int, tuple[str, ...]], list[str]] = {}
     for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # the order in which they were written
         file = table.files[name]
-        if file.size < _SMALL * file_size:
-            kind = (name.rpartition("/")[0], file.version, file.deleted, file.stale)
-            alike.setdefault(kind, []).append(name)
+        kind = (name.rpartition("/")[0], file.version, file.deleted, file.stale, names[name])
+        alike.setdefault(kind, []).append(name)
     for kind in sorted(alike, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, *kind[2:])):
-        folder, version, deleted, stale = kind
+        folder, version, deleted, stale, lacking = kind
         for share in _shares(alike[kind], table, file_size):
             size = sum(table.files[name].size for name in share)
             rows = sum(table.files[name].rows for name in share)
             if -(-size // file_size) + _values(table, folder) - 1 < len(share):
-                yield Piece(stream, folder, tuple(share), size, rows, version, deleted, stale)
+                yield Piece(stream, folder, tuple(share), size, rows, version, deleted, stale, lacking)
 
 
 def _values(table: TableState, folder: str) -> int:
@@ -224,9 +246,10 @@ def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) 
         file.finish(piece.version)
         written.append(file.close().add(deleted=piece.deleted, stale=piece.stale))
 
-    writer = Writer(storage, context, seq, piece.stream, columns.arrow, close)
+    fields = [field for field in columns.arrow if field.name not in piece.lacking]
+    writer = Writer(storage, context, seq, piece.stream, pa.schema(fields), close)
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
-        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, columns), reader):
+        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, fields), reader):
             writer.add(rows)
     writer.finish()
     if (rows := sum(add.rows for add in written)) != piece.rows:
@@ -235,14 +258,14 @@ def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) 
     return written
 
 
-def _rows(storage: Storage, folder: str, piece: Piece, columns: TableSchema) -> Iterator[pa.Table]:
-    """A piece's rows, with the columns that the table has now."""
+def _rows(storage: Storage, folder: str, piece: Piece, fields: Sequence[pa.Field]) -> Iterator[pa.Table]:
+    """A piece's rows, with these columns."""
     for name in piece.names:
         key = f"{folder}/{name}"
         try:
             with storage.open(key) as source, pq.ParquetFile(source) as file:
                 for batch in file.iter_batches(_ROWS):
-                    yield refit(pa.Table.from_batches([batch]), list(columns.arrow))
+                    yield refit(pa.Table.from_batches([batch]), fields)
         except (pa.ArrowInvalid, OSError) as error:
             hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
             raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error

@@ -8,6 +8,7 @@ from typing import Any
 from bridge.errors import SettingsError
 from bridge.lake.log import Log
 from bridge.lake.runs import read_opened
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.state import is_flat, known_as
 from bridge.singer.state_edits import streams_of, without_bookmarks
@@ -40,12 +41,11 @@ def would_double(pipeline: Pipeline, log: Log, state: Any, streams: Collection[s
         return ""
     first = [f"{stream} ({rows[stream]:,}{' rows' if not place else ''})" for place, stream in enumerate(doubled)]
     names = " and ".join(filter(None, (", ".join(first[:-1]), first[-1])))
-    are, their, again = ("are", "their", "them") if len(doubled) > 1 else ("is", "its", "it")
-    only = "".join(f" -s {stream}" for stream in streams)
-    again += ", with load_method auto" if pipeline.appends_only(doubled) else ""
+    are, their, them = ("are", "their", "them") if len(doubled) > 1 else ("is", "its", "it")
+    again = list(streams) or (doubled if pipeline.appends_only() else [])
     return (
         f"{names} {are} append-only: the next run adds all {their} rows again; "
-        f"to load {again} anew without doubles: singer-bridge run {name} --full{only}"
+        f"to load {them} anew without doubles: {reload(pipeline, again, name)}"
     )
 
 

@@ -20,11 +20,15 @@ def full_run(pipeline: str, streams: Iterable[str] = ()) -> str:
     return " ".join(["singer-bridge run", pipeline, "--full", *(f"-s {shlex.quote(stream)}" for stream in streams)])
 
 
-def reload(pipeline: Pipeline, streams: Sequence[str], name: str = "") -> str:
+def reload(pipeline: Pipeline, streams: Sequence[str], name: str = "", *, piped: bool = False, mark: str = "") -> str:
     """How to load streams from the start without doubles; `name` is what to type to choose the pipeline.
 
     Each stream is named, as the others may be append-only, of which `--full` is refused. So it is of one of these.
+    `piped`: another program starts the tap. `mark`: what stands before and behind the command.
     """
     appended = [stream for stream in streams if pipeline.appends_only([stream])]
-    first = f"set load_method: auto for {', '.join(appended)}, then " if appended else ""
-    return first + full_run(name or pipeline.name, streams)
+    method = "overwrite" if piped else "auto"
+    first = f"set load_method: {method} for {', '.join(appended)}, then " if appended else ""
+    if piped:
+        return f"{first}have the tap start without a STATE"
+    return f"{first}{mark}{full_run(name or pipeline.name, streams)}{mark}"

@@ -243,8 +243,8 @@ def tokens_of(text: str) -> list[Token]:
     return list(tokenize(text, read="spark"))
 
 
-def refuse_quoted_columns(text: str, columns: Iterable[str], kind: Kind, **facts: str) -> None:
-    """Raise `SettingsError` for a text in double quotes that is the name of a column.
+def quoted_column(text: str, columns: Iterable[str], kind: Kind, **facts: str) -> SettingsError | None:
+    """The error for a text in double quotes that is the name of a column.
 
     Spark takes it for a text, the SQL standard for the column: `GROUP BY "at"` would be one group for ever.
     """
@@ -254,7 +254,8 @@ def refuse_quoted_columns(text: str, columns: Iterable[str], kind: Kind, **facts
             single = token.text.replace("'", "''")
             hint = f"write {quoted(name)} for the column, or '{single}' for the text"
             what = f"a {kind.name} has the name of a column in double quotes, which is a text in Spark SQL"
-            raise SettingsError(what, hint=hint, **facts, column=name)
+            return SettingsError(what, hint=hint, **facts, column=name)
+    return None
 
 
 def place_of_from(tokens: Sequence[Token]) -> int:

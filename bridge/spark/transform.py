@@ -18,13 +18,13 @@ from pyspark.errors import PySparkException
 from bridge.errors import DataError, SettingsError
 from bridge.schema.json_schema import EXTRA, source
 from bridge.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement, refuse_quoted_columns
+from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement, quoted_column
 from bridge.spark.rows import hidden_type
 from bridge.spark.shipping import executor_rows
 from bridge.spark.types import arrow_field, spark_schema
 from bridge.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.write.context import WriteContext
-from bridge.write.metadata_columns import METADATA
+from bridge.write.metadata_columns import METADATA, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,23 +68,18 @@ class Plan:
     upsert: bool = False
 
 
-def visible(read: TableSchema, *, metadata: bool) -> list[pa.Field]:
-    """The columns that a statement sees: not those of the bridge itself."""
-    hidden = {EXTRA, *(METADATA if metadata else ())}
-    return [field for field in read.arrow if source(field) not in hidden and field.name != EXTRA]
-
-
 def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
     """The columns of decoded rows on their way to the statement."""
-    seen = visible(read, metadata=metadata)
+    seen = visible(read.arrow, metadata=metadata)
     hidden = [field for field in read.arrow if field.name not in {field.name for field in seen}]
     return pa.schema([*seen, pa.field(HIDDEN, hidden_type(hidden))])
 
 
 def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
     """The columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
-    fields = visible(read, metadata=metadata)
-    refuse_quoted_columns(statement.text, [field.name for field in fields], TRANSFORM, stream=stream)
+    fields = visible(read.arrow, metadata=metadata)
+    if misquoted := quoted_column(statement.text, [field.name for field in fields], TRANSFORM, stream=stream):
+        raise misquoted
     columns = spark_schema(rows_schema(read, metadata=metadata))
     try:
         frame = _over(spark.createDataFrame([], columns), statement, fields)
@@ -111,7 +106,7 @@ def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str
     store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
     rows = frame.mapInArrow(decode, spark_schema(columns))
     try:
-        made = _over(rows, plan.statement, visible(plan.read, metadata=plan.metadata))
+        made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata))
         return list(made.mapInArrow(store, REPORTS).collect())
     except PySparkException as error:
         raise _failed(error, plan.stream) or error from error

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.schema.json_schema import DELETED_AT
-from bridge.settings.transform_sql import quoted, refuse_quoted_columns
+from bridge.settings.transform_sql import quoted, quoted_column
 from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
@@ -60,7 +60,8 @@ def analysed(spark: SparkSession, view: View, columns: pa.Schema) -> TypedView:
     facts = {"view": view.name, "stream": view.stream}
     if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns.names)), None):
         raise ambiguous(clash, **facts)
-    refuse_quoted_columns(view.text, columns.names, VIEW, **facts)
+    if error := quoted_column(view.text, columns.names, VIEW, **facts):
+        raise error
     source, spark = f"singer_bridge_{uuid.uuid4().hex}", view_session(spark)
     try:
         rows = spark.createDataFrame([], spark_schema(pa.schema(needed_columns(view, columns))))

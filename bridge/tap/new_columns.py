@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
@@ -107,7 +107,7 @@ def unknown(pipeline: Pipeline, name: str, why: str) -> ColumnNews:
     """Of a LOG_BASED stream whose columns nobody was asked for."""
     text = (
         f"whether the source has new columns is not known, as {why}: their changes in this run are lost. "
-        f"`singer-bridge discover {pipeline.name}` takes them in, then `{full_run(pipeline.name, [name])}`; "
+        f"`singer-bridge discover {pipeline.name}` takes them in, then {reload(pipeline, [name], mark='`')}; "
         "new_columns: ignore for the stream ends this warning"
     )
     return ColumnNews(name, UNKNOWN, text)
@@ -185,11 +185,11 @@ class _Stream:
 
     def report(self, added: Collection[str], dropped: Collection[str], update: Update) -> None:
         """Say what changes with this run."""
-        again = full_run(self.pipeline.name, [self.name])
-        older = "" if self.method == "FULL_TABLE" else f"; older rows have no value in it, unless `{again}`"
+        again = reload(self.pipeline, [self.name], mark="`")
+        older = "" if self.method == "FULL_TABLE" else f"; older rows have no value in it; to fill them: {again}"
         for column in added:
             text = f"the source has a new column {column}, which is loaded from this run on{older}"
             update.news.append(ColumnNews(self.name, NEW, text))
         for column in dropped:
             text = f"the source has no column {column} any more: older rows keep its values, newer ones have none"
-            update.news.append(ColumnNews(self.name, DROPPED, f"{text}; `{again}` makes the table as its source is"))
+            update.news.append(ColumnNews(self.name, DROPPED, f"{text}; to make the table as its source is: {again}"))

@@ -54,7 +54,7 @@ class File:
         """What writes row groups, of which this is the first."""
         if self._parquet is None:
             layout = self._context.layouts[self.stream]
-            ordering = sort_keys(layout.sort_by) if layout.sort_by else None
+            ordering = [key for key in sort_keys(layout.sort_by) if key[0] in self.schema.names]
             self._parquet = pq.ParquetWriter(
                 self._file,
                 self.schema,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.decode.decoder import Decoded
-from bridge.schema.json_schema import DELETED_AT, LEFT_OUT, TIMESTAMP, source
+from bridge.schema.json_schema import DELETED_AT, EXTRA, LEFT_OUT, TIMESTAMP, source
 from bridge.schema.table_schema import TableSchema
 from bridge.spool.folder import Segment
 from bridge.write.layout import TableLayout
@@ -34,6 +34,12 @@ def with_metadata(fields: Iterable[pa.Field]) -> list[pa.Field]:
     """Add the metadata columns to a SCHEMA's; the tap's own of these names get the SDK's types."""
     own = [field for field in fields if source(field) not in METADATA]
     return [*own, *(pa.field(name, type_) for name, type_ in METADATA.items())]
+
+
+def visible(columns: pa.Schema, *, metadata: bool) -> list[pa.Field]:
+    """The columns that a `transform` sees: not those of the bridge itself."""
+    hidden = {EXTRA, *(METADATA if metadata else ())}
+    return [field for field in columns if source(field) not in hidden and field.name != EXTRA]
 
 
 def leave_out(schema: TableSchema, fields: Iterable[pa.Field], *, metadata: bool) -> TableSchema:

@@ -150,8 +150,8 @@ def partitioned(
 
 
 def _sorted(table: pa.Table, codes: pa.Array | None, sort_by: Sequence[str]) -> pa.Table:
-    """Sort rows by code, then by the columns; equal rows keep their order."""
-    keys = [(table.column(name), order) for name, order in sort_keys(sort_by)]
+    """Sort rows by code, then by the columns; equal rows keep their order. Without a column all have null there."""
+    keys = [(table.column(name), order) for name, order in sort_keys(sort_by) if name in table.column_names]
     if codes is not None:
         keys.insert(0, (codes, "ascending"))
     if not keys:

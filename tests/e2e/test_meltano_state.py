@@ -42,7 +42,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Meltano:
     values = [("path", "$MELTANO_EXTRACT__LOAD_SCHEMA"), ("pipeline", "$MELTANO_ENVIRONMENT.$MELTANO_EXTRACTOR_NAME")]
     loads["settings"] = [{"name": name, "value": value} for name, value in values]
     loads["settings"] += [{"name": "bucket"}, {"name": "batch_size_rows", "kind": "integer"}]
-    project = {"environments": [{"name": "dev"}, {"name": "killed"}, {"name": "two"}, {"name": "plain"}]}
+    project = {
+        "environments": [{"name": "dev"}, {"name": "killed"}, {"name": "two"}, {"name": "plain"}, {"name": "back"}]
+    }
     lake = yaml.safe_load((ROOT / "deploy/meltano/tap-bridge.yml").read_text())
     lake |= {"executable": str(programs / "tap-bridge"), "pip_url": None}
     project |= {"plugins": {"extractors": [tap, lake], "loaders": [loads, _lines(programs)]}}
@@ -171,6 +173,38 @@ def test_meltano_killed_in_the_middle_of_a_run(shop: Meltano, tmp_path: Path) ->
     log = Log(open_storage(str(lake)), "killed.tap-smoke")
     assert "rollback" not in {record.kind for record in log.history(log.head())}
     assert one.state("tap-smoke") == kept(one, lake, "killed.tap-smoke")
+
+
+def test_the_state_is_set_back_as_printed(shop: Meltano, tmp_path: Path) -> None:
+    """Meltano's own STATE is newer after `rollback` and `state set`: its run is refused until the command is typed."""
+    lake, name = tmp_path / "lake", "back.tap-smoke"
+    one = shop.having("back", TARGET_BRIDGE_BUCKET=str(lake))
+    for records in (20, 30):
+        one.having(TAP_SMOKE_STREAMS=stream(records)).run(f"tap-smoke {TARGET}")
+    log = Log(open_storage(str(lake)), name)
+    commits = [one.n for one in log.history(log.head()) if one.state and one.state == log.view(one.n).state]
+    state = kept(one, lake, name)
+    _set_back(one, f"singer-bridge rollback {min(commits)} --to {lake} --name {name} --yes")
+    one.having(TAP_SMOKE_STREAMS=stream(40)).run(f"tap-smoke {TARGET}")
+    assert one.rows(lake / "tap_smoke/users") == numbers(40)
+    before = json.dumps(state)
+    _set_back(one, f"singer-bridge state set '{before}' --to {lake} --name {name} --yes")
+    one.having(TAP_SMOKE_STREAMS=stream(50)).run(f"tap-smoke {TARGET}")
+    assert one.state("tap-smoke") == kept(one, lake, name)
+    assert {row[0] for row in one.rows(lake / "tap_smoke/users")} == set(range(1, 51))
+
+
+def _set_back(one: Meltano, line: str) -> None:
+    """Type a command that sets back the lake; Meltano's next run is refused; then type what both of them printed."""
+    done = one.type(line)
+    assert done.code == 0, done.err
+    refused = one.having(TAP_SMOKE_STREAMS=stream(50)).run(f"tap-smoke {TARGET}", code=1)
+    assert "would be missing" in refused
+    printed = [text.partition("in Meltano: ")[2] for text in (*done.err.splitlines(), *refused.splitlines())]
+    first, second = (text for text in printed if text)
+    assert second.startswith(first), (first, second)
+    typed_ = one.type(first.replace("STATE_ID", "back:tap-smoke-to-target-bridge"))
+    assert typed_.code == 0, typed_.err + typed_.out
 
 
 @pytest.mark.parametrize(("environment", "loader"), [("two", TARGET), ("plain", "target-lines")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,8 @@ from bridge.cli.selection import Selection, environment, readable_in, settings_f
 from bridge.cli.show import as_json, console, count_of, note
 from bridge.errors import SettingsError
 from bridge.settings.load import Problem, check, load
+from bridge.settings.options import Pipeline
+from bridge.tap.catalog_store import CatalogStore, with_names
 from bridge.tap.source import home_folder
 
 
@@ -36,7 +39,7 @@ def check_(file: Path | None, json_output: bool) -> int:
     path = settings_file(file)
     problems = check(path, os.environ, environment())
     shared = _clashes(path)
-    problems += [problem for problem, is_certain in shared if is_certain]
+    problems += [problem for problem, is_certain in shared if is_certain] + _misquoted(path)
     notes = [f"{each.error.message}. {each.error.hint}" for each, is_certain in shared if not is_certain]
     if json_output:
         as_json({"format": 1, "file": str(path), "problems": [_problem(each) for each in problems], "warnings": notes})
@@ -47,19 +50,40 @@ def check_(file: Path | None, json_output: bool) -> int:
     return 2 if problems else 0
 
 
+def _readable(path: Path) -> Iterator[tuple[str | None, list[Pipeline]]]:
+    """The pipelines whose settings are right, in each environment."""
+    with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
+        one = load(path, os.environ, environment())
+        for env in [one.environment] if environment() else [None, *one.environments]:
+            yield env, readable_in(load(path, os.environ, env))
+
+
 def _clashes(path: Path) -> list[tuple[Problem, bool]]:
     """The pipelines that would share a folder of tables, in each environment, and whether that is certain."""
     from bridge.project.clashes import clashes
 
     pairs = dict[tuple[str, str], tuple[Problem, bool]]()
-    with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
-        one = load(path, os.environ, environment())
-        for env in [one.environment] if environment() else [None, *one.environments]:
-            for each in clashes(readable_in(load(path, os.environ, env)), home_folder(path)):
-                pair = each.first.removeprefix(f"{env}."), each.second.removeprefix(f"{env}.")
-                problem = Problem(SettingsError(each.message, hint=each.hint), pair[1], env)
-                pairs.setdefault(pair, (problem, each.is_certain))
+    for env, pipelines in _readable(path):
+        for each in clashes(pipelines, home_folder(path)):
+            pair = each.first.removeprefix(f"{env}."), each.second.removeprefix(f"{env}.")
+            problem = Problem(SettingsError(each.message, hint=each.hint), pair[1], env)
+            pairs.setdefault(pair, (problem, each.is_certain))
     return list(pairs.values())
+
+
+def _misquoted(path: Path) -> list[Problem]:
+    """The columns that SQL names in double quotes, as far as stored catalogs say what the columns are."""
+    from bridge.load.tables.misquoted import misquoted
+
+    problems = dict[str, Problem]()
+    for env, pipelines in _readable(path):
+        for pipeline in pipelines:
+            with suppress(SettingsError):  # a catalog that cannot be read, which the run reports
+                catalog = CatalogStore(home_folder(path), pipeline).read()
+                for error in misquoted(with_names(pipeline, home_folder(path)), catalog, {}):
+                    problem = Problem(error, pipeline.name.removeprefix(f"{env}."), env)
+                    problems.setdefault(error.message, problem)
+    return list(problems.values())
 
 
 def _print(path: Path, problems: list[Problem]) -> None:

@@ -38,7 +38,7 @@ def look_back(
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:
-        say_null_keys(plan.committer.storage, result, plan.tables.methods, after)
+        say_null_keys(plan, result, after)
         seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
         loaded = LoadedRun(

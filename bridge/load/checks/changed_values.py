@@ -11,7 +11,8 @@ from bridge.lake.runs import Difference
 from bridge.schema.merging import label
 from bridge.schema.table_schema import TableSchema
 from bridge.schema.widening import texts_made
-from bridge.settings.commands import full_run
+from bridge.settings.commands import reload
+from bridge.settings.options import Pipeline
 
 TEXT_COLUMN = "text_column"
 """The kind of a difference: numbers, times or booleans that are text from now on."""
@@ -35,11 +36,11 @@ class ChangedValues:
         for kind, columns in counts.items():
             self.values.setdefault(kind, Counter()).update(columns)
 
-    def differences(self, pipeline: str, stream: str) -> Iterator[Difference]:
-        """A sentence for each column."""
-        again = full_run(pipeline, [stream])
+    def differences(self, pipeline: Pipeline, stream: str, *, piped: bool) -> Iterator[Difference]:
+        """A sentence for each column. `piped`: another program starts the tap."""
+        again = reload(pipeline, [stream], piped=piped, mark="`")
         for text in self.texts.values():
-            yield Difference(stream, TEXT_COLUMN, f"{text}. {_UNLESS} `{again}`")
+            yield Difference(stream, TEXT_COLUMN, f"{text}. {_UNLESS} {again}")
         for kind, columns in self.values.items():
             for column, count in sorted(columns.items()):
                 yield Difference(stream, kind, f"{column}: {_counted(kind, count, again)}", count)
@@ -62,10 +63,10 @@ def _counted(kind: str, count: int, again: str) -> str:
     if kind == NULL_KEY:
         rows = f"{count:,} row{' has' if count == 1 else 's have'}"
         unseen = "an incremental run does not see them again when they change, nor new ones like them"
-        return f"{rows} none, so {unseen}. {COMPLETE}, then `{again}`"
+        return f"{rows} none, so {unseen}. {COMPLETE}, then {again}"
     values = f"{count:,} value{'' if count == 1 else 's'}"
     if kind == LOST_DIGITS:
-        return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} `{again}`"
+        return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} {again}"
     if kind == BAD_TIME:
         texts = f"{count:,} text{' is' if count == 1 else 's are'}"
         return f"{texts} no time, so null was stored. To have the records as rejects, set `on_bad_time: reject`"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from bridge.errors import CorruptLake
@@ -20,6 +19,7 @@ from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import read_opened
+from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import SECRET_KEY, redactor
 from bridge.singer.catalog import Catalog, entries_by_name, replication_key, replication_method, selected_streams
@@ -88,31 +88,29 @@ def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
 
 def noticed(
     storage: Storage,
-    pipeline: str,
+    pipeline: Pipeline,
     now: dict[str, Any],
     view: Snapshot,
     *,
     full: bool,
     streams: Collection[str],
     state: Any,
-    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
     """What changed since the last successful run, for a run that is about to start.
 
-    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log. `names`
-    are all that each stream has.
+    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log.
     """
     restarted = (streams or None) if full else ()
     given = view if state is None else replace(view, pipeline_state=PipelineState(state))
-    return changed_since(last_fingerprint(storage, pipeline), now, given, restarted, names)
+    return changed_since(pipeline, last_fingerprint(storage, pipeline.name), now, given, restarted)
 
 
 def changed_since(
+    pipeline: Pipeline,
     before: dict[str, Any] | None,
     now: dict[str, Any],
     view: Snapshot,
     restarted: Collection[str] | None = (),
-    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> list[str]:
     """A warning for each thing that changed under a bookmark or a table, with what to do.
 
@@ -124,14 +122,18 @@ def changed_since(
     before = before or {"tap": {}, "config": {}, "streams": {}}
     warnings = list[str]()
     for name, facts in streams.items():
-        warnings += _stream(names.get(name, (name,)), before["streams"], facts, view)
+        warnings += _stream(pipeline, name, before["streams"], facts, view)
     if view.state and before["tap"]:
         warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
     return warnings
 
 
-def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any], view: Snapshot) -> Iterator[str]:
+def _stream(
+    pipeline: Pipeline, name: str, before: dict[str, Any], now: dict[str, Any], view: Snapshot
+) -> Iterator[str]:
+    names = pipeline.names_of(name)
     name, mark = names[0], bookmark(view.state, names)
+    remedy = f"To load it anew: {reload(pipeline, [name], mark='`')}"
     own = mark.get("replication_key") if isinstance(mark, dict) else None
     then = before.get(name, {})
     key, new_key = own or then.get("key"), now["key"]
@@ -139,12 +141,12 @@ def _stream(names: tuple[str, ...], before: dict[str, Any], now: dict[str, Any],
     if new_method != "FULL_TABLE" and mark and key and new_key and key != new_key:
         yield (
             f"the replication key of {name} changed from {key} to {new_key}, but its bookmark is a value of {key}: the "
-            f"tap will skip rows, or send all of them again, and nobody can tell which. {_remedy(name)}"
+            f"tap will skip rows, or send all of them again, and nobody can tell which. {remedy}"
         )
     table = view.table(names)
     if method and new_method and method != new_method and table and table.rows:
         yield f"the replication method of {name} changed from {method} to {new_method}: {_outcome(new_method)}. " + (
-            _remedy(name) if new_method != "FULL_TABLE" else "Nothing needs to be done"
+            remedy if new_method != "FULL_TABLE" else "Nothing needs to be done"
         )
 
 
@@ -152,10 +154,6 @@ def _outcome(method: str) -> str:
     if method == "FULL_TABLE":
         return "its table will be replaced by what the tap sends, unless load_method is append-only"
     return "all of its rows may come once more, beside those that its table has"
-
-
-def _remedy(name: str) -> str:
-    return f"To load it anew: run with `--full -s {name}`"
 
 
 def _tap(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:

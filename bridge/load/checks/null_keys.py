@@ -6,7 +6,6 @@ The run that brings such rows counts them. Those after it look at the table's fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -20,6 +19,7 @@ from bridge.lake.runs import read_opened
 from bridge.lake.schemas import read_schema
 from bridge.load.checks.changed_values import ChangedValues
 from bridge.load.checks.repeats import column_statistics
+from bridge.load.plan import LoadPlan
 from bridge.load.result import Result
 from bridge.load.tables.methods import Method
 from bridge.schema.json_schema import source
@@ -31,8 +31,9 @@ _FOOTERS = 100
 """How many footers of a table are read, the oldest files first: then the rows are at least as many."""
 
 
-def say_null_keys(lake: Storage, result: Result, methods: Mapping[str, Method], after: Snapshot) -> None:
+def say_null_keys(plan: LoadPlan, result: Result, after: Snapshot) -> None:
     """Add to the result the incremental streams of the run that have had such rows, if they are there yet."""
+    lake, methods, piped = plan.committer.storage, plan.tables.methods, plan.context.piped is not None
     watched = {stream for stream, method in methods.items() if method.watched and after.tables.get(stream)}
     watched -= {each.stream for each in result.differences if each.kind == NULL_KEY}
     if not watched:
@@ -42,7 +43,7 @@ def say_null_keys(lake: Storage, result: Result, methods: Mapping[str, Method], 
         before = {each.stream for run in runs for each in run.differences if each.kind == NULL_KEY}
         for stream in sorted(watched & before):
             rows = _nulls(lake, result.pipeline, after.tables[stream], methods[stream])
-            for each in ChangedValues(values={NULL_KEY: rows}).differences(result.pipeline, stream):
+            for each in ChangedValues(values={NULL_KEY: rows}).differences(plan.pipeline, stream, piped=piped):
                 result.differ(each)
 
 

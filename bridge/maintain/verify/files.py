@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,7 +25,7 @@ _OLD = "not rewritten yet"
 _ADOPT = "move it out of the table's folder; or make it part of the table: singer-bridge run NAME --adopt"
 _LOST = (
     "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME; "
-    "or load the table again: singer-bridge run NAME --full -s {stream}"
+    "or load the table again, if it is append-only after load_method: auto: singer-bridge run NAME --full -s {stream}"
 )
 _LOST_VIEW = "singer-bridge views verify {stream} --repair fills it again"
 
@@ -102,7 +103,7 @@ class Files:
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
         by = f"commit {n}" if n else f"a commit before {self.history.first}"
         lost = _LOST_VIEW if table.view else _LOST
-        fix = lost.format(before=n - 1 if n and n > 1 else "COMMIT", stream=stream)
+        fix = lost.format(before=n - 1 if n and n > 1 else "COMMIT", stream=shlex.quote(stream))
         return error("files", key, f"{problem}; it holds {file.rows:,} rows of {by}", fix)
 
     def _in_trash(self, folder: str, name: str, size: int, since: int) -> str | None:

@@ -200,6 +200,79 @@ def test_errors_are_masked_as_by_the_run(typed: Typed) -> None:
         assert (done.code, "tap-***" in done.out + done.err, "hunter2" in done.out + done.err) == (1, True, False)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        """streams: {orders: {transform: 'SELECT id, "Id" AS x FROM stream'}}""",
+        """views: {n: 'SELECT "id" AS id, count(*) AS n FROM orders GROUP BY 1'}""",
+    ],
+)
+def test_a_column_in_double_quotes_is_refused_before_the_run(folder: Path, typed: Typed, sql: str) -> None:
+    """Spark takes it for a text, so the run would refuse it; `config check` does, too, as the catalog is stored."""
+    (folder / "bridge.yaml").write_text(SETTINGS.replace(", path: raw", "").replace("  own: {", f"  own: {{{sql}, "))
+    done = typed("run own --dry-run")
+    assert (done.code, "has the name of a column in double quotes" in done.err, "`id`" in done.err) == (2, True, True)
+    done = typed("config check --json")
+    assert (done.code, [one["pipeline"] for one in done.json["problems"]]) == (2, ["own"])
+    right = sql.replace('"id"', "`id`").replace('"Id"', "`Id`")
+    (folder / "bridge.yaml").write_text(SETTINGS.replace(", path: raw", "").replace("  own: {", f"  own: {{{right}, "))
+    assert (typed("run own --dry-run").code, typed("config check").code) == (0, 0)
+
+
+def test_only_columns_that_a_statement_sees(folder: Path, typed: Typed) -> None:
+    """A text with the name of a column that is not selected, or that has another name in the table, is one."""
+    facts = CATALOG["streams"][0]
+    properties = {key: {"type": "integer"} for key in ("id", "at", "by")}
+    unselected = {"breadcrumb": ["properties", "at"], "metadata": {"selected": False}}
+    entry = facts | {"schema": {"properties": properties}, "metadata": [*facts["metadata"], unselected]}
+    (folder / "orders.json").write_text(json.dumps({"streams": [entry]}))
+    for text, code in (("at", 0), ("by", 0), ("who", 2), ("id", 2)):
+        stream = f"""{{rename: {{by: who}}, transform: 'SELECT id, "{text}" AS x FROM stream'}}"""
+        sql = f"streams: {{orders: {stream}}}"
+        (folder / "bridge.yaml").write_text(
+            SETTINGS.replace(", path: raw", "").replace("  own: {", f"  own: {{{sql}, ")
+        )
+        assert (text, typed("run own --dry-run").code) == (text, code)
+
+
+def test_a_view_of_a_table_whose_catalog_nobody_has(folder: Path, typed: Typed) -> None:
+    """The columns are those of the table."""
+    shop = Shop(folder)
+    shop.load("orders", {"id": {"type": "integer"}}, [{"id": 1}])
+    view = """views: {n: 'SELECT "id" AS id, count(*) AS n FROM orders GROUP BY 1'}"""
+    text = f"pipelines: {{shop: {{{view}, source: {{tap: [sh, -c, exit 0]}}, destination: {{bucket: lake}}}}}}"
+    (folder / "bridge.yaml").write_text(text)
+    done = typed("run shop --dry-run")
+    assert (done.code, "has the name of a column in double quotes" in done.err) == (2, True), done.err
+    assert typed("config check").code == 0
+
+
+def test_a_key_that_is_a_new_column_is_said_before(folder: Path, typed: Typed) -> None:
+    """The run would refuse it, as older rows would never be merged again."""
+    shop = Shop(folder)
+    shop.load("orders", {"other": {"type": "integer"}}, [{"other": 1}], keys=("other",), mode="upsert")
+    text = SETTINGS.replace(", path: raw", "").replace(
+        "  shop: {", "  shop: {streams: {orders: {load_method: upsert}}, "
+    )
+    (folder / "bridge.yaml").write_text(text)
+    said = "orders: the key is a new column, and the table has rows"
+    assert said in " ".join(typed("run shop --dry-run").out.split())
+    assert said not in " ".join(typed("run shop --dry-run --full").out.split())
+
+
+def test_a_name_as_messages_have_it(folder: Path, typed: Typed) -> None:
+    """In the bucket, and in each hint, the pipeline of an environment is `prod.shop`: a copied command works."""
+    prod = SETTINGS.replace(", path: raw", "") + "environments: {prod: {defaults: {destination: {bucket: prod}}}}\n"
+    (folder / "bridge.yaml").write_text(prod)
+    (folder / "prod").mkdir()
+    done = typed("run prod.shop --dry-run --json")
+    assert (done.code, done.json["pipeline"], Path(done.json["bucket"]).name) == (0, "prod.shop", "prod"), done.err
+    assert typed("run prod.shop prod.crm --dry-run --json").json[1]["pipeline"] == "prod.crm"
+    assert typed("state get prod.shop").err == typed("state get shop --env prod").err
+    for wrong in ("run test.shop --dry-run", "run prod.none --dry-run", "run prod.shop crm --dry-run"):
+        assert (typed(wrong).code, "unknown pipeline" in typed(wrong).err) == (2, True)
+
+
 def test_what_becomes_text_is_said_before(folder: Path, typed: Typed) -> None:
     """A number, a time or a boolean; the run itself says it as a difference. A refused change is said, too."""
     shop = Shop(folder)

@@ -89,3 +89,14 @@ def test_a_stream_with_blanks_is_quoted(settings: Load) -> None:
     pipeline = settings(text).pipeline("p")
     assert reload(pipeline, ["a"]) == "singer-bridge run p --full -s a"
     assert reload(pipeline, ["a", "log"]).startswith("set load_method: auto for log, then singer-bridge run p --full")
+    marked = reload(pipeline, ["log"], mark="`")
+    assert marked == "set load_method: auto for log, then `singer-bridge run p --full -s log`"
+
+
+def test_a_pipeline_whose_tap_another_program_starts(settings: Load) -> None:
+    """No `singer-bridge run` can be typed there: the tap is to send all rows, into a table that is replaced."""
+    text = "pipelines: {p: {source: {tap: t}, destination: {bucket: b}, streams: {log: {load_method: append-only}}}}"
+    pipeline = settings(text).pipeline("p")
+    assert reload(pipeline, ["a"], piped=True) == "have the tap start without a STATE"
+    again = reload(pipeline, ["log"], piped=True)
+    assert again == "set load_method: overwrite for log, then have the tap start without a STATE"

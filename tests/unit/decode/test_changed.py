@@ -160,11 +160,14 @@ def test_values_inside_of_others() -> None:
     properties = {
         "o": {"type": "object", "properties": {"a": NUMBER, "t": TIME}},
         "l": {"type": "array", "items": NUMBER},
+        "d": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "array", "items": NUMBER}}}},
     }
     inner = '{"a":0.10000000000000001,"t":"2024-01-01T00:00:00.1234567Z"}'
-    text = f'{{"o":{inner},"l":[0.10000000000000001,1,9007199254740993]}}'
+    deeper = '[{"a":[1,0.10000000000000001]},{"a":null}]'
+    text = f'{{"o":{inner},"l":[0.10000000000000001,1,9007199254740993],"d":{deeper}}}'
     found = on_all_paths(properties, text, '{"o":null,"l":null}', '{"l":[]}')
-    assert found == {(LOST_DIGITS, "o.a"): 1, (CHANGED_VALUES, "o.t"): 1, (LOST_DIGITS, "l[]"): 2}
+    numbers = {(LOST_DIGITS, "o.a"): 1, (LOST_DIGITS, "l[]"): 2, (LOST_DIGITS, "d[].a[]"): 1}
+    assert found == numbers | {(CHANGED_VALUES, "o.t"): 1}
 
 
 def test_instants_that_are_cut_or_moved() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,14 @@ from bridge.lake.log import Log
 from bridge.lake.presence import missing_files, require_files, wrong_size
 from bridge.lake.records import TableState
 from bridge.maintain.verify.check import verify
+from bridge.settings.options import Pipeline
 from bridge.storage.local.storage import LocalStorage
 from tests.support.shelf import Shelf, record, schema, state
 from tests.support.tables import INTEGER, Shop
 
 ID = {"id": INTEGER}
+SETTINGS: dict[str, Any] = {"name": "shop", "source": {"tap": "t"}, "destination": {"bucket": "b"}}
+SHOP = Pipeline.model_validate(SETTINGS)
 
 
 @pytest.fixture
@@ -41,17 +45,27 @@ def tables(shop: Shop) -> dict[str, TableState]:
 def test_all_there(shop: Shop) -> None:
     """Nothing is missing, and nothing is said."""
     assert missing_files(shop.storage, tables(shop)) == {}
-    assert require_files(shop.storage, "shop", tables(shop), set()) == []
+    assert require_files(shop.storage, SHOP, tables(shop), set()) == []
 
 
 def test_a_folder_is_deleted(shop: Shop) -> None:
     """The error says which table, how many files, and each way back."""
     shutil.rmtree(shop.root / "shop/orders")
     with pytest.raises(MissingFiles, match="orders: 2 files of its table are gone, and nothing but a backup") as caught:
-        require_files(shop.storage, "shop", tables(shop), set())
+        require_files(shop.storage, SHOP, tables(shop), set())
     assert "singer-bridge verify shop --repair" in caught.value.hint
     assert "singer-bridge run shop --full -s orders" in caught.value.hint
     assert caught.value.exit_code == 3
+
+
+def test_a_table_that_is_appended_to(shop: Shop) -> None:
+    """`--full` is refused of it, so the setting that allows it comes first."""
+    shutil.rmtree(shop.root / "shop/orders")
+    appended = Pipeline.model_validate(SETTINGS | {"streams": {"orders": {"load_method": "append-only"}}})
+    with pytest.raises(MissingFiles) as caught:
+        require_files(shop.storage, appended, tables(shop), set())
+    again = "set load_method: auto for orders, then singer-bridge run shop --full -s orders"
+    assert caught.value.hint.endswith(f"load the table again: {again}")
 
 
 def test_one_file_is_deleted(shop: Shop) -> None:
@@ -64,7 +78,7 @@ def test_one_file_is_deleted(shop: Shop) -> None:
 def test_a_table_that_the_run_replaces(shop: Shop) -> None:
     """An overwrite brings all of its rows anew: a warning is enough."""
     shutil.rmtree(shop.root / "shop/users")
-    said = require_files(shop.storage, "shop", tables(shop), {"users"})
+    said = require_files(shop.storage, SHOP, tables(shop), {"users"})
     assert said == ["users: 1 file of its table is gone; this run replaces the table"]
 
 
@@ -82,7 +96,7 @@ def test_nobody_has_to_recover_after_it(shop: Shop) -> None:
     recover(shop.storage, "shop")
     shutil.rmtree(shop.root / "shop/users")
     with pytest.raises(MissingFiles), open_pipeline(shop.storage, "shop") as committer:
-        require_files(shop.storage, "shop", committer.view.tables, set())
+        require_files(shop.storage, SHOP, committer.view.tables, set())
     assert last_lease(shop.storage, "shop")["closed"] == Log(shop.storage, "shop").head()
 
 

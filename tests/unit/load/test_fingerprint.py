@@ -55,7 +55,7 @@ def test_what_is_the_same_elsewhere_is_the_same(pipeline: Any) -> None:
     one = taken(pipeline("/opt/tap-x --flag", a={"x": 1, "y": 2}, b=1))
     two = taken(pipeline("/usr/bin/tap-x --flag", b=1, a={"y": 2, "x": 1}))
     assert one == two
-    assert changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
+    assert changed_since(pipeline(), one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
 
 
 def test_a_settings_file_counts_like_settings(pipeline: Any, tmp_path: Path) -> None:
@@ -73,25 +73,26 @@ def test_changes_are_told_with_what_to_do(pipeline: Any) -> None:
     """Command, version and settings, each once and each with a remedy; settings by name only."""
     before = taken(pipeline(start_date="2020", host="db"))
     view = Snapshot(1, PipelineState(BOOKMARK), TABLE)
-    (text,) = changed_since(before, taken(pipeline(start_date="2010", port=1, host="db")), view)
+    (text,) = changed_since(pipeline(), before, taken(pipeline(start_date="2010", port=1, host="db")), view)
     assert "port, start_date" in text
     assert "host" not in text
     assert "--full" in text
-    (text,) = changed_since(before, taken(pipeline("tap-y", start_date="2020", host="db")), view)
+    (text,) = changed_since(pipeline(), before, taken(pipeline("tap-y", start_date="2020", host="db")), view)
     assert "`tap-x --flag` to `tap-y`" in text
     newer = before | {"tap": before["tap"] | {"version": "2.0"}}
-    (text,) = changed_since(before, newer, view)
+    (text,) = changed_since(pipeline(), before, newer, view)
     assert "from version unknown to 2.0" in text
 
 
 def test_nothing_to_say(pipeline: Any) -> None:
     """Without a bookmark, without an earlier success, or in a run that starts over, no change matters."""
     one, two = taken(pipeline(a=1)), taken(pipeline("tap-y", a=2), BY_AT)
-    assert changed_since(one, two, Snapshot()) == []
-    assert changed_since(None, one, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
-    assert changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), None) == []
+    assert changed_since(pipeline(), one, two, Snapshot()) == []
+    assert changed_since(pipeline(), None, one, Snapshot(1, PipelineState(BOOKMARK), TABLE)) == []
+    assert changed_since(pipeline(), one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), None) == []
     assert all(
-        "users" not in text for text in changed_since(one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), ["users"])
+        "users" not in text
+        for text in changed_since(pipeline(), one, two, Snapshot(1, PipelineState(BOOKMARK), TABLE), ["users"])
     )
 
 
@@ -101,26 +102,26 @@ def test_another_replication_key_under_a_bookmark(pipeline: Any, before: Catalog
     """It is told what will happen and how to begin anew: known from the bookmark itself, or from the last success."""
     view = Snapshot(1, PipelineState({"bookmarks": {"users": bookmark}}), TABLE)
     then = taken(pipeline(), before) if before else None
-    told = changed_since(then, taken(pipeline(), BY_AT), view)
+    told = changed_since(pipeline(), then, taken(pipeline(), BY_AT), view)
     if before is None and "replication_key" not in bookmark:
         assert told == []
         return
     (text,) = told
     assert "the replication key of users changed from id to at" in text
     assert "skip rows" in text
-    assert "--full -s users" in text
+    assert text.endswith("To load it anew: `singer-bridge run shop --full -s users`")
 
 
 def test_another_replication_method_over_a_table(pipeline: Any) -> None:
     """Rows that would come twice, and a table that would be replaced, are told before they are."""
     full, by_id = taken(pipeline(), FULL), taken(pipeline(), BY_ID)
-    (text,) = changed_since(full, by_id, Snapshot(1, PipelineState({"bookmarks": {"users": {}}}), TABLE))
+    (text,) = changed_since(pipeline(), full, by_id, Snapshot(1, PipelineState({"bookmarks": {"users": {}}}), TABLE))
     assert "from FULL_TABLE to INCREMENTAL" in text
     assert "once more" in text
     assert "--full -s users" in text
-    (text,) = changed_since(by_id, full, Snapshot(1, PipelineState(BOOKMARK), TABLE))
+    (text,) = changed_since(pipeline(), by_id, full, Snapshot(1, PipelineState(BOOKMARK), TABLE))
     assert "will be replaced" in text
-    assert changed_since(full, by_id, Snapshot(1, PipelineState(), {})) == []
+    assert changed_since(pipeline(), full, by_id, Snapshot(1, PipelineState(), {})) == []
 
 
 def test_the_last_success_is_what_counts(tmp_path: Path) -> None:

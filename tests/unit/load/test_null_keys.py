@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridge.lake.runs import read_opened
 from bridge.load.result import Result
+from bridge.storage import open_storage
 from tests.support.catalogs import catalog, stream
+from tests.support.pipe import wire
+from tests.support.targets import target
 
 from .test_held_back import INTEGER, TEXT, Lake, lake, outcome, state  # noqa: F401
 
@@ -43,6 +48,29 @@ def test_rows_without_a_replication_key_are_said(lake: Lake, method: dict[str, A
     assert text.startswith("a: at: 2 rows have none, so")
     assert "replication_method: FULL_TABLE" in text
     assert "singer-bridge run p --full -s a" in text
+
+
+def test_what_is_to_be_typed_is_not_refused(lake: Lake) -> None:  # noqa: F811
+    """An append-only table refuses `--full`: the text says which setting comes first, and with it the command works."""
+    appended = {"a": {"load_method": "append-only"}}
+    result = lake.run(schema("at"), ROWS, state(a={"at": 4}), streams=appended)
+    [text] = [each.text for each in result.differences]
+    assert text.endswith("then set load_method: auto for a, then `singer-bridge run p --full -s a`")
+    entry = stream("a", selected=True, replication_method="INCREMENTAL", replication_key="at")
+    full: dict[str, Any] = {"catalog": catalog(entry), "request": {"full": True, "streams": ("a",)}}
+    messages = [schema("at"), ROWS, state(a={"at": 4})]
+    assert outcome(lake.run(*messages, streams=appended, **full)) == ("failed", 2)
+    again = lake.run(*messages, streams={"a": {"load_method": "auto"}}, **full)
+    assert (outcome(again), lake.ids("a")) == (("success", 0), [1, 2, 3, 4]), again.error
+
+
+def test_a_tap_that_another_program_starts(tmp_path: Path) -> None:
+    """There is no `singer-bridge run` to type."""
+    assert target(tmp_path, wire(schema("at"), *ROWS, state(a={"at": 4}))).code == 0
+    [record] = read_opened(open_storage(str(tmp_path / "lake")), "target-bridge", 1)
+    [difference] = record.differences
+    again = "set load_method: overwrite for a, then have the tap start without a STATE"
+    assert (difference.kind, difference.text.endswith(f"then {again}")) == (KIND, True), difference.text
 
 
 @pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT])

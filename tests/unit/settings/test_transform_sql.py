@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.transform_sql import TRANSFORM, read_transform, refuse_quoted_columns
+from bridge.settings.transform_sql import TRANSFORM, quoted_column, read_transform
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -94,12 +94,13 @@ def test_a_wrong_transform_is_told_with_its_line(settings: Load) -> None:
 @pytest.mark.parametrize("text", ['lower("At")', '"at"', 'concat("x", "AT")', 'struct(1, "at")'])
 def test_a_column_in_double_quotes_is_refused(text: str) -> None:
     """To Spark it is a text; to DuckDB, and to the SQL standard, the column."""
-    with pytest.raises(SettingsError, match="name of a column in double quotes") as caught:
-        refuse_quoted_columns(f"SELECT {text} AS x FROM stream", ["id", "at"], TRANSFORM, stream="s")
-    assert "write `at` for the column" in caught.value.hint
+    error = quoted_column(f"SELECT {text} AS x FROM stream", ["id", "at"], TRANSFORM, stream="s")
+    assert error
+    assert "name of a column in double quotes" in error.message
+    assert "write `at` for the column" in error.hint
 
 
 @pytest.mark.parametrize("text", ["'at'", "`at`", "at", '"other"', "'\"at\"'", '1 /* "at" */'])
 def test_texts_and_columns_that_cannot_be_confused(text: str) -> None:
     """Single quotes are a text everywhere, backticks a column to Spark; other texts in double quotes stay."""
-    refuse_quoted_columns(f"SELECT {text} AS x FROM stream", ["id", "at"], TRANSFORM, stream="s")
+    assert quoted_column(f"SELECT {text} AS x FROM stream", ["id", "at"], TRANSFORM, stream="s") is None
