@@ -23,7 +23,7 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Pla
     texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     texts += learn(list(pipeline.spark.conf.values()))
     azure = pipeline.destination.azure
-    texts += learn({"sas_token": azure.sas_token if azure else None})
+    texts += learn({"sas_token": azure.sas_token, "account_key": azure.account_key} if azure else {})
     texts += secrets_of(pipeline.notify, pipeline.openlineage)
     return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
