@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from bridge.settings.text.tree import Unknown
 from bridge.settings.values.buckets import (
     arn_of_role,
     blob_endpoint,
@@ -196,7 +197,8 @@ class Destination(Section):
     @model_validator(mode="after")
     def _of_the_store(self) -> Destination:
         for section, scheme in (("s3", "an s3://"), ("azure", "an az:// or abfss://"), ("gcs", "a gs://")):
-            if getattr(self, section) and section_of_bucket(self.bucket) != section:
+            known = not isinstance(self.bucket, Unknown)
+            if known and getattr(self, section) and section_of_bucket(self.bucket) != section:
                 hint = f"remove it, or in an environment whose bucket is elsewhere write {section}: null"
                 raise wrong(f"these keys are for {scheme} bucket", hint=hint, at=section)
         return self

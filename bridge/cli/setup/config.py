@@ -53,9 +53,9 @@ def _clashes(path: Path) -> list[tuple[Problem, bool]]:
 
     pairs = dict[tuple[str, str], tuple[Problem, bool]]()
     with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
-        one = load(path, os.environ, environment())
+        one = load(path, os.environ, environment(), commands=False)
         for env in [one.environment] if environment() else [None, *one.environments]:
-            for each in clashes(readable_in(load(path, os.environ, env)), home_folder(path)):
+            for each in clashes(readable_in(load(path, os.environ, env, commands=False)), home_folder(path)):
                 pair = each.first.removeprefix(f"{env}."), each.second.removeprefix(f"{env}.")
                 problem = Problem(SettingsError(each.message, hint=each.hint), pair[1], env)
                 pairs.setdefault(pair, (problem, each.is_certain))
@@ -105,7 +105,7 @@ def show(selection: Selection, every: bool, json_output: bool) -> None:
         pipeline = selection.pipeline().pipeline
         env, chosen = None, {pipeline.name: pipeline}
     else:
-        settings = load(settings_file(selection.file), os.environ, environment())
+        settings = load(settings_file(selection.file), os.environ, environment(), commands=False)
         env, one = settings.environment, selection.name
         chosen = {one: settings.pipeline(one)} if one else dict(settings.pipelines)
     shown = {plain: effective(pipeline, every=every) for plain, pipeline in chosen.items()}
