@@ -197,8 +197,8 @@ class Destination(Section):
     @model_validator(mode="after")
     def _of_the_store(self) -> Destination:
         for section, scheme in (("s3", "an s3://"), ("azure", "an az:// or abfss://"), ("gcs", "a gs://")):
-            known = not isinstance(self.bucket, Unknown)
-            if known and getattr(self, section) and section_of_bucket(self.bucket) != section:
+            is_read = not isinstance(self.bucket, Unknown)
+            if is_read and getattr(self, section) and section_of_bucket(self.bucket) != section:
                 hint = f"remove it, or in an environment whose bucket is elsewhere write {section}: null"
                 raise wrong(f"these keys are for {scheme} bucket", hint=hint, at=section)
         return self

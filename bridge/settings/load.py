@@ -181,12 +181,13 @@ class SettingsFile:
     def has_changed(self) -> bool:
         """Whether any file is other than it was when the last `read` began, or what a `${cmd:...}` prints.
 
-        A command that failed is tried again a minute later.
+        A command that failed is tried again after a minute, in a thread.
         """
         return self._look() != self._stamp
 
     def read(self) -> Settings:
         """Read it, and again if it changes meanwhile. Raises `SettingsError`; repairing the wrong file is a change."""
+        OUTPUTS.forget_failures()
         for last in (False, True):
             self._stamp = self._look()
             problem = None

@@ -1,7 +1,7 @@
 """`${cmd:...}`: what a command prints, such as a secret of a vault. No shell is involved, and stdin is closed.
 
-A command runs once in a process: its output is remembered, whoever asks for it. A run that begins in a process that has
-lived for long has it run again (`renew`). A failure is remembered for a minute.
+A command runs once in a process: its output is remembered, whoever asks for it. For a run of a process that lives long
+it runs again (`renew`). A failure is remembered for a minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,12 +57,12 @@ _Key = tuple[tuple[str, ...], Path, frozenset[tuple[str, str]]]
 
 
 class Outputs:
-    """The outputs of commands, remembered. Threads may share it."""
+    """The outputs of commands, remembered. Threads may share it; several commands may run at once."""
 
     def __init__(self) -> None:
         """Nothing has run yet."""
         self._outcomes: dict[_Key, _Outcome] = {}
-        self._running = threading.Lock()
+        self._locks: dict[_Key, threading.Lock] = {}
         self._too_old, self._version = float("-inf"), 0
 
     def of(self, text: str, folder: Path, environ: Mapping[str, str]) -> str:
@@ -70,12 +70,7 @@ class Outputs:
 
         It runs in `folder`, with these variables.
         """
-        words = split(text)
-        key = tuple(words), folder, frozenset(environ.items())
-        with self._running:
-            outcome = self._outcomes.get(key)
-            if outcome is None or self._has_to_run(outcome):
-                outcome = self._run(key, words, folder, environ)
+        outcome = self._up_to_date((tuple(split(text)), folder, frozenset(environ.items())))
         if outcome.failure:
             raise SettingsError(outcome.failure.message, hint=outcome.failure.hint)
         return outcome.output
@@ -84,46 +79,68 @@ class Outputs:
         """Have each command whose output is older than ten minutes run again when it is asked for next."""
         self._too_old = time.monotonic() - _TOO_OLD
 
-    def version(self) -> int:
-        """Equal as long as whoever has read settings would read the same again, as far as it depends on commands."""
+    def forget_failures(self) -> None:
+        """Have what failed run again when it is asked for next, and not before."""
         for key, outcome in list(self._outcomes.items()):
-            if outcome.failure and self._has_to_run(outcome) and self._outcomes.pop(key, None):
-                self._version += 1
+            if outcome.failure:
+                self._outcomes.pop(key, None)
+
+    def version(self) -> int:
+        """Changes when a command, that ran again, printed something else, or succeeded. Returns at once.
+
+        A command that failed a minute ago is tried again meanwhile, in a thread.
+        """
+        for key, outcome in list(self._outcomes.items()):
+            if outcome.failure and self._has_to_run(outcome) and not self._lock(key).locked():
+                threading.Thread(target=self._up_to_date, args=(key,), name="command", daemon=True).start()
         return self._version
+
+    def _up_to_date(self, key: _Key) -> _Outcome:
+        with self._lock(key):
+            before = self._outcomes.get(key)
+            if before and not self._has_to_run(before):
+                return before
+            outcome = _outcome(*key)
+            if before and (before.output, bool(before.failure)) != (outcome.output, bool(outcome.failure)):
+                self._version += 1
+            self._outcomes[key] = outcome
+            return outcome
+
+    def _lock(self, key: _Key) -> threading.Lock:
+        return self._locks.setdefault(key, threading.Lock())
 
     def _has_to_run(self, outcome: _Outcome) -> bool:
         if outcome.failure:
             return time.monotonic() - outcome.at > _FAILURE
         return outcome.at < self._too_old
 
-    def _run(self, key: _Key, words: list[str], folder: Path, environ: Mapping[str, str]) -> _Outcome:
-        before = self._outcomes.get(key)
-        try:
-            outcome = _Outcome(time.monotonic(), _output(words, folder, environ))
-        except SettingsError as error:
-            outcome = _Outcome(time.monotonic(), failure=error)
-        if before and (before.output, bool(before.failure)) != (outcome.output, bool(outcome.failure)):
-            self._version += 1
-        self._outcomes[key] = outcome
-        return outcome
-
 
 OUTPUTS = Outputs()
 """Those of this process."""
 
 
-def _output(words: list[str], folder: Path, environ: Mapping[str, str]) -> str:
+def _outcome(words: tuple[str, ...], folder: Path, environ: frozenset[tuple[str, str]]) -> _Outcome:
+    try:
+        output = _output(words, folder, dict(environ))
+    except SettingsError as error:
+        return _Outcome(time.monotonic(), failure=error)
+    return _Outcome(time.monotonic(), output)
+
+
+def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
     program = Path(words[0]).name
     code, printed, errors = _run(words, folder, environ)
     if len(printed) > _MOST:
         hint = "a secret is short: have the command print nothing else"
         raise SettingsError(f"${{cmd:...}} printed more than {_MOST // 1024} KiB", hint=hint, command=program)
-    said = _last_line(errors, printed)
+    own_words = _last_line(errors, printed)
     if code is None:
-        hint = said or "unlock the vault, or sign in, before: the command cannot ask anything, as its stdin is closed"
+        hint = (
+            own_words or "unlock the vault, or sign in, before: the command cannot ask anything, as its stdin is closed"
+        )
         raise SettingsError(f"${{cmd:...}} took longer than {_LIMIT:.0f} s", hint=hint, command=program)
     if code:
-        hint = said or "it says nothing about that; try it in a terminal"
+        hint = own_words or "it says nothing about that; try it in a terminal"
         raise SettingsError("${cmd:...} failed", hint=hint, command=program, exit=code)
     try:
         output = printed.decode().rstrip("\r\n")
@@ -131,18 +148,18 @@ def _output(words: list[str], folder: Path, environ: Mapping[str, str]) -> str:
         hint = "have it print text; encode bytes, such as with base64"
         raise SettingsError("the output of ${cmd:...} is not UTF-8", hint=hint, command=program) from None
     if not output:
-        hint = said or "have it print the value to stdout"
+        hint = own_words or "have it print the value to stdout"
         raise SettingsError("${cmd:...} printed nothing", hint=hint, command=program)
     return output
 
 
-def _run(words: list[str], folder: Path, environ: Mapping[str, str]) -> tuple[int | None, bytes, bytes]:
+def _run(words: Sequence[str], folder: Path, environ: dict[str, str]) -> tuple[int | None, bytes, bytes]:
     """Exit code, stdout and stderr. The code is None if the command was still running at the end of its time."""
     try:
         process = subprocess.Popen(
             words,
             cwd=folder,
-            env=dict(environ),
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -217,9 +217,12 @@ def test_a_failure_is_remembered_for_a_minute(
     file = SettingsFile(tmp_path / "bridge.yaml", None)
     refused(lambda: file.read().pipeline(None))
     assert not file.has_changed()
-    monkeypatch.setattr(command_output, "_FAILURE", 0.0)
-    assert file.has_changed()
     vault(f"print('{PASSWORD}')")
+    monkeypatch.setattr(command_output, "_FAILURE", 0.0)
+    file.has_changed()
+    for thread in [one for one in threading.enumerate() if one.name == "command"]:
+        thread.join()
+    assert file.has_changed()
     assert file.read().pipeline(None).source.config == {"password": PASSWORD}
 
 
