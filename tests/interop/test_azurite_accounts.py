@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -53,7 +55,7 @@ class Project:
     """A bridge.yaml with a pipeline in each account, of the same container and prefix."""
 
     def __init__(self, folder: Path, server: Azurite, first: dict[str, str], second: dict[str, str]) -> None:
-        self.folder, self.shown = folder, ""
+        self.folder, self.shown, self.command_lines = folder, "", set[bytes]()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith("AZURE_")}
         self.environ |= {"PATH": path, "SINGER_BRIDGE_HOME": str(folder / "home")}
@@ -74,19 +76,31 @@ class Project:
 
     def command(self, *arguments: str, code: int = 0) -> str:
         argv = [sys.executable, "-m", "bridge", *arguments]
-        done = subprocess.run(argv, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False)
-        self.shown += done.stdout + done.stderr
-        assert done.returncode == code, done.stderr + done.stdout
-        return done.stdout + done.stderr
+        started = {"cwd": self.folder, "env": self.environ, "text": True}
+        done = subprocess.Popen(argv, **started, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        looking = threading.Thread(target=self._look, args=(done,))
+        looking.start()
+        output, errors = done.communicate()
+        looking.join()
+        self.shown += output + errors
+        assert done.returncode == code, output + errors
+        return output
+
+    def _look(self, running: subprocess.Popen[str]) -> None:
+        """Read the list of processes again and again, as anybody on the machine may."""
+        while running.poll() is None:
+            for line in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    self.command_lines.add(line.read_bytes())
 
 
 @pytest.mark.timeout(900)
 def test_two_accounts_in_one_file(azurite: Azurite, tmp_path: Path) -> None:
-    """Each pipeline loads into its own account, by a key and by a SAS token; no output or object has one of them."""
+    """Each pipeline loads into its own account, by key and SAS token; no output, object or command line has one."""
     token = _sas(OTHER_KEY, OTHER, _in(4))
-    project = Project(tmp_path, azurite, {"account_key": "${SALES_KEY}"}, {"sas_token": "${file:hr.sas}"})
+    project = Project(tmp_path, azurite, {"account_key": "${cmd:cat sales.key}"}, {"sas_token": "${file:hr.sas}"})
     (tmp_path / "hr.sas").write_text(f"{token}\n")
-    project.environ["SALES_KEY"] = KEY
+    (tmp_path / "sales.key").write_text(f"{KEY}\n")
     for name in ("sales", "hr"):
         assert json.loads(project.command("run", name, "--json"))["status"] == "success"
         report = json.loads(project.command("doctor", name, "--no-spark", "--json"))
@@ -105,7 +119,7 @@ def test_two_accounts_in_one_file(azurite: Azurite, tmp_path: Path) -> None:
             range(1, 31)
         )
     signature = token.partition("sig=")[2].partition("&")[0]
-    texts = [project.shown.encode(), *first.values(), *second.values()]
+    texts = [project.shown.encode(), *project.command_lines, *first.values(), *second.values()]
     texts += [file.read_bytes() for file in (tmp_path / "home").rglob("*") if file.is_file()]
     assert [text[:200] for text in texts for one in (*SECRETS, signature) if one.encode() in text] == []
 
