@@ -20,7 +20,8 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Piece]], place: P
     arguments = source.argv[1:] if source.tap else []
     texts = [piece.text for key, piece in expanded if _may_hold_secrets(key, piece.text, arguments)]
     texts += learn([piece.text for _, piece in expanded if piece.of_command], under_secret_key=True)
-    texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
+    texts += learn([config, source.env, source.pip_url, source.replication_slot.url])
+    texts += learn_arguments(arguments)
     texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     texts += learn(list(pipeline.spark.conf.values()))
     azure = pipeline.destination.azure

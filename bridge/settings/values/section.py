@@ -33,18 +33,14 @@ class Section(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _any_text(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """What a command would print is not checked where any text may stand: nobody knows it yet."""
-        if isinstance(value, Unknown) and str in _kinds(cls.model_fields[str(info.field_name)].annotation):
-            return value
-        return check(value)
-
-
-def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """The types of a key's value."""
-    return (annotation, *get_args(annotation))
+    def _of_command(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """What a command would print is not checked in the keys where secrets stand, and in `bucket`."""
+        name = str(info.field_name)
+        stands = not cls.model_fields[name].repr or name == "bucket"
+        return value if stands and isinstance(value, Unknown) else check(value)
 
 
 def section_of(annotation: Any) -> type[Section] | None:
     """The section that a key of this type holds, also by glob or optionally; None for a plain value."""
-    return next((kind for kind in _kinds(annotation) if isinstance(kind, type) and issubclass(kind, Section)), None)
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
