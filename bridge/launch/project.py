@@ -87,7 +87,7 @@ class Project:
 
     def _chosen(self, name: str | None) -> Pipeline:
         """The pipeline of that name. If its settings are wrong, the run that they refuse is recorded."""
-        settings = self._settings()
+        settings = read_settings(self._path, self._environment, renew=True)
         try:
             return settings.pipeline(name)
         except SettingsError:

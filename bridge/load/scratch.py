@@ -43,9 +43,7 @@ class Scratch:
     """One run's own folders, apart from every other run's: a dead run's JVM may live on for some seconds."""
 
     def __init__(self, home: Path, pipeline: Pipeline, run: str) -> None:
-        store = pipeline.destination.store_options  # two servers may have a bucket of the same name
-        bucket = f"{store.endpoint_url if store and store.endpoint_url else ''}{pipeline.destination.bucket}"
-        key = f"{pipeline.name}-{sha256(bucket.encode()).hexdigest()[:8]}"
+        key = f"{pipeline.name}-{sha256(''.join(pipeline.destination.place).encode()).hexdigest()[:8]}"
         self._pipeline, self._run = pipeline.name, run
         # The spool holds rows in plain text. Executors of a cluster that share it may run as another user.
         self._mode = 0o700 if is_local(pipeline.spark.master) or pipeline.spool_in_bucket else 0o777

@@ -60,14 +60,14 @@ def clashes(pipelines: Sequence[Pipeline], home: Path) -> list[Clash]:
         for other in pipelines[place + 1 :]:
             if each := clash(one, other, home):
                 pair = each.first, each.second
-                pairs.setdefault(pair if each.is_certain else (one.destination.bucket, each.folder), each)
+                pairs.setdefault(pair if each.is_certain else (one.destination.place, each.folder), each)
     return list(pairs.values())
 
 
 def clash(one: Pipeline, other: Pipeline, home: Path) -> Clash | None:
     """How two pipelines clash; None if their folders differ, or no stream is of both."""
     first, second = one.destination, other.destination
-    if (first.bucket, one.table_root) != (second.bucket, other.table_root) or (first.shared and second.shared):
+    if (first.place, one.table_root) != (second.place, other.table_root) or (first.shared and second.shared):
         return None
     tables, others = _tables(one, home), _tables(other, home)
     if both := tuple(sorted(_with_views(one, tables) & _with_views(other, others))):

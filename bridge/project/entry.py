@@ -61,7 +61,7 @@ class Entry:
         if self.pip_url:
             yield f"    pip_url: {scalar(self.pip_url)}"
         if self.select:
-            yield f"    select: {orjson.dumps(list(self.select)).decode().replace(',', ', ')}"
+            yield f"    select: [{', '.join(orjson.dumps(one).decode().replace('${', '$${') for one in self.select)}]"
         yield from (f"    {line}".rstrip() for line in self._config())
         if self.bucket is not None:
             yield "  destination:"

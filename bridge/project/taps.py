@@ -12,6 +12,7 @@ from bridge.errors import SettingsError
 from bridge.settings.layers import read_project
 from bridge.settings.load import load
 from bridge.settings.options import Source
+from bridge.settings.secrets import shown_to_all
 from bridge.settings.text.tree import Node, resolve
 from bridge.settings.text.variables import Variables, read_dotenv
 
@@ -36,7 +37,7 @@ def installables(path: Path, environ: Mapping[str, str], env: str | None, name: 
     if name is not None and name not in settings.pipelines:
         settings.pipeline(name)  # raises, and says what may have been meant
     variables = Variables({**read_dotenv(path.parent / ".env"), **environ})
-    project = read_project(path, variables.expand)
+    project = read_project(path, variables.without_commands.expand)
     names = [name] if name else list(settings.pipelines)
     return [_installable(one, project.layers(one, settings.environment), variables) for one in names]
 
@@ -48,6 +49,9 @@ def _installable(name: str, layers: Node, variables: Variables) -> Installable:
     document = resolve(needed, variables.expand, lambda key: key[:1] == ("env",))
     for _, problem in document.problems:
         raise problem
+    for key, piece in document.expanded:
+        if piece.of_command and (reason := shown_to_all(("source", *key))):
+            raise document.nodes[key].error(f"{reason[0]}: no ${{cmd:...}} here", reason[1])
     folders = {key: document.nodes[(key,)].origin.folder for key in document.data}
     try:
         made = Source.model_validate(document.data, context={"folders": folders})

@@ -51,7 +51,7 @@ class CurrentSettings:
         A file with a tap's settings or a password may have changed while bridge.yaml has not.
         """
         try:
-            return read_settings(self.path, self._environment).pipeline(name)
+            return read_settings(self.path, self._environment, renew=True).pipeline(name)
         except SettingsError:
             return self.pipelines[name]
 

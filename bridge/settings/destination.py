@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from bridge.settings.text.tree import Unknown
 from bridge.settings.values.buckets import (
     arn_of_role,
     blob_endpoint,
     bucket_uri,
     endpoint,
+    signature,
+    signing_key,
     storage_account,
     storage_class,
 )
@@ -93,7 +96,9 @@ class Azure(Section):
         WithJsonSchema({"type": ["string", "null"], "pattern": "^https?://"}),
     ] = None
     """The blob endpoint, if it is not `https://ACCOUNT.blob.core.windows.net`: of another cloud, or of an emulator."""
-    sas_token: Name = Field(default=None, repr=False)
+    account_key: Annotated[Name, BeforeValidator(signing_key)] = Field(default=None, repr=False)
+    """The account's key: `${SALES_KEY}`."""
+    sas_token: Annotated[Name, BeforeValidator(signature)] = Field(default=None, repr=False)
     """A shared access signature with the rights to read, write, list and delete: `${AZURE_SAS}`."""
     credential: Literal["default"] | None = None
     """`default`: sign in as Azure's library does (environment, workload or managed identity, `az login`), even if there
@@ -101,8 +106,10 @@ class Azure(Section):
 
     @model_validator(mode="after")
     def _one_credential(self) -> Azure:
-        if self.sas_token and self.credential:
-            raise wrong("there is a sas_token, too", hint="keep one of them", at="credential")
+        given = [name for name in ("account_key", "sas_token", "credential") if getattr(self, name)]
+        if len(given) > 1:
+            hint = f"keep one of them; above a layer that has the other, write {given[0]}: null"
+            raise wrong(f"{given[0]} is set, too", hint=hint, at=given[-1])
         return self
 
     @property
@@ -190,7 +197,8 @@ class Destination(Section):
     @model_validator(mode="after")
     def _of_the_store(self) -> Destination:
         for section, scheme in (("s3", "an s3://"), ("azure", "an az:// or abfss://"), ("gcs", "a gs://")):
-            if getattr(self, section) and section_of_bucket(self.bucket) != section:
+            is_read = not isinstance(self.bucket, Unknown)
+            if is_read and getattr(self, section) and section_of_bucket(self.bucket) != section:
                 hint = f"remove it, or in an environment whose bucket is elsewhere write {section}: null"
                 raise wrong(f"these keys are for {scheme} bucket", hint=hint, at=section)
         return self
@@ -236,6 +244,13 @@ class Destination(Section):
         """What the bucket is opened with, None where nothing is said or the bucket is a folder."""
         section = self.s3 or self.azure or self.gcs
         return section.options if section else None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Equal for two pipelines in one bucket: servers and accounts may each have a bucket of the same name."""
+        account = self.azure.account if self.azure else None
+        store = self.store_options
+        return (store.endpoint_url if store else None) or "", account or "", self.bucket
 
 
 class StreamKeys(Section):

@@ -87,7 +87,11 @@ def _ref(section: type[Section]) -> dict[str, Any]:
 def _definitions() -> dict[str, Any]:
     described = _descriptions()
     definitions: dict[str, Any] = {
-        "variable": {"type": "string", "pattern": r"\$\{", "description": "${NAME}, ${NAME:-default}, ${file:/path}"}
+        "variable": {
+            "type": "string",
+            "pattern": r"\$\{",
+            "description": "${NAME}, ${NAME:-default}, ${file:/path}, ${cmd:command}",
+        }
     }
 
     def define(section: type[Section]) -> None:

@@ -18,7 +18,7 @@ from bridge.settings.explain import Order
 from bridge.settings.service import Service
 from bridge.settings.system_tables import SystemTables, read_system_tables
 from bridge.settings.text import yamlfile
-from bridge.settings.text.tree import Expand, Node, overlay, resolve
+from bridge.settings.text.tree import Expand, Node, Unknown, overlay, resolve
 from bridge.settings.values.checked import pipeline_name
 
 _MAIN = ("pipelines", "defaults", "environments", "include", "system_tables", "service")
@@ -83,7 +83,10 @@ def _children(node: Node | None) -> dict[str, Node]:
 
 
 def read_project(path: Path, expand: Expand) -> Project:
-    """Read bridge.yaml and what it includes. Raises `SettingsError` if bridge.yaml cannot be read."""
+    """Read bridge.yaml and what it includes. Raises `SettingsError` if bridge.yaml cannot be read.
+
+    `expand` must run no command: a file is not looked for by what a command prints.
+    """
     root = yamlfile.read(path)
     if not isinstance(root.value, dict):
         raise SettingsError(f"{root.origin.label}:1: no settings in the file", hint=_START)
@@ -171,11 +174,15 @@ class _Reader:
         document = resolve(node, self._expand)
         for key, error in document.problems:
             self._note(document.nodes[key], error)
+        for key in document.unrun:
+            self._note(document.nodes[key], document.nodes[key].error("no ${cmd:...} here", "write the file's name"))
         if not isinstance(node.value, list) or not all(isinstance(pattern, str) for pattern in document.data):
             self._note(node, node.error("must be a list of files", "such as [pipelines/*.yaml]"))
             return
         seen = {self._path.resolve()}
         for pattern, item in zip(document.data, node.value, strict=True):
+            if isinstance(pattern, Unknown):
+                continue
             paths = _matching(pattern, self._path.parent)
             if not paths and not glob.has_magic(pattern) and not document.problems:
                 self._note(item, item.error("no such file", f"relative paths start at {self._path.parent}"))

@@ -20,6 +20,7 @@ from bridge.settings.layers import Project, read_project
 from bridge.settings.options import Pipeline
 from bridge.settings.reading import is_missing, read_bucket, read_pipeline
 from bridge.settings.service import Service, read_service
+from bridge.settings.text.command_output import OUTPUTS
 from bridge.settings.text.variables import Variables, read_dotenv
 
 FILE_NAME = "bridge.yaml"
@@ -47,8 +48,11 @@ class Pipelines(Mapping[str, Pipeline]):
             pipeline, problems = read_pipeline(
                 self.project, expand, name, self.environment, source=source, tables=tables
             )
-            if problems or not pipeline:
+            if problems:
                 raise _first([error for _, error in problems], self.project, self.variables)
+            if not pipeline:
+                hint = "no command is run here; `singer-bridge doctor` does run it"
+                raise SettingsError("only a command knows a value that has to be known", hint=hint, pipeline=name)
             self._read[key] = pipeline
         return self._read[key]
 
@@ -134,12 +138,13 @@ def find_file(start: Path) -> Path | None:
     return next((folder / FILE_NAME for folder in (start, *start.parents) if (folder / FILE_NAME).is_file()), None)
 
 
-def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Settings:
+def load(path: Path, environ: Mapping[str, str], env: str | None = None, *, commands: bool = True) -> Settings:
     """The settings of a file in an environment, by default that of SINGER_BRIDGE_ENV. Raises SettingsError.
 
     `.env` beside the file fills in what `environ` does not have. Relative paths are relative to the file they stand in.
+    With `commands=False` no `${cmd:...}` is run: `***` stands for what it would print.
     """
-    project, variables, chosen = _open(path.absolute(), environ)
+    project, variables, chosen = _open(path.absolute(), environ, commands=commands)
     if project.problems:
         error = _first([error for _, error in project.problems], project, variables)
         error.files = project.files
@@ -149,14 +154,18 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None) -> Sett
     return Settings(path.absolute(), environment, pipelines, tuple(project.environments))
 
 
-def read_settings(path: Path, env: str | None = None) -> Settings:
+def read_settings(path: Path, env: str | None = None, *, renew: bool = False) -> Settings:
     """The settings of a file, with this process's variables. Those of stores in `.env` beside it are set in it.
+
+    `renew`, before a run: a `${cmd:...}` that was run more than ten minutes ago is run again.
 
     boto3 and Google's library read only the environment; a variable that is set there already wins.
     """
     for name, value in read_dotenv(path.absolute().parent / ".env").items():
         if name.startswith(("AWS_", "GOOGLE_")):
             os.environ.setdefault(name, value)
+    if renew:
+        OUTPUTS.renew()
     return load(path, os.environ, env)
 
 
@@ -170,11 +179,15 @@ class SettingsFile:
         self._stamp: tuple[tuple[str, int, int, int], ...] | None = None
 
     def has_changed(self) -> bool:
-        """Whether any file is other than it was when the last `read` began."""
+        """Whether any file is other than it was when the last `read` began, or what a `${cmd:...}` prints.
+
+        A command that failed is tried again after a minute, in a thread.
+        """
         return self._look() != self._stamp
 
     def read(self) -> Settings:
         """Read it, and again if it changes meanwhile. Raises `SettingsError`; repairing the wrong file is a change."""
+        OUTPUTS.forget_failures()
         for last in (False, True):
             self._stamp = self._look()
             problem = None
@@ -190,7 +203,7 @@ class SettingsFile:
         return settings
 
     def _look(self) -> tuple[tuple[str, int, int, int], ...]:
-        stats = []
+        stats = [("${cmd:...}", OUTPUTS.version(), 0, 0)]
         for path in dict.fromkeys((self.path, *self._files, self.path.parent / ".env")):
             with suppress(OSError):
                 stat = path.stat()
@@ -199,7 +212,7 @@ class SettingsFile:
 
 
 def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> list[Problem]:
-    """All problems, each once: in one environment, or without any and in each.
+    """All problems, each once: in one environment, or without any and in each. No `${cmd:...}` is run.
 
     A key that every environment has is not missing where none is chosen. Raises SettingsError for an environment that
     the file does not have.
@@ -213,6 +226,7 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
 
 
 def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
+    variables = variables.without_commands
     problems = [Problem(error) for _, error in project.problems]
     problems += [Problem(error) for error in read_service(project.service, variables.expand)[1]]
     for name in project.pipelines:
@@ -236,7 +250,7 @@ def _first(errors: list[SettingsError], project: Project, variables: Variables) 
     return error
 
 
-def _open(path: Path, environ: Mapping[str, str]) -> tuple[Project, Variables, str | None]:
+def _open(path: Path, environ: Mapping[str, str], *, commands: bool = True) -> tuple[Project, Variables, str | None]:
     values = {**read_dotenv(path.parent / ".env"), **environ}
-    variables = Variables(values)
-    return read_project(path, variables.expand), variables, values.get(_ENVIRONMENT)
+    variables = Variables(values, commands=commands)
+    return read_project(path, variables.without_commands.expand), variables, values.get(_ENVIRONMENT)

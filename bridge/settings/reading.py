@@ -11,7 +11,7 @@ from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import InFile, explained
 from bridge.settings.layers import Project
 from bridge.settings.options import Keys, Pipeline, Source
-from bridge.settings.secrets import config_file, with_secrets
+from bridge.settings.secrets import config_file, shown_to_all, with_secrets
 from bridge.settings.text.tree import Document, Expand, Key, Node, resolve
 from bridge.settings.values.checked import pipeline_name
 
@@ -95,7 +95,10 @@ def _lake_part(layers: Node, parts: tuple[str, ...] = _LAKE) -> dict[str, Node]:
 
 
 def _read(document: Document, full: str) -> Read:
-    place, problems = InFile(document), list(document.problems)
+    place, problems, unknown = InFile(document), list(document.problems), document.unknown
+    for key, reason in ((key, shown_to_all(key)) for key, piece in document.expanded if piece.of_command):
+        if reason:
+            problems.append((key, place.error(key, f"{reason[0]}: no ${{cmd:...}} here", reason[1])))
     if wrong := pipeline_name(full):
         problems.append(((), place.error((), *wrong)))
     try:
@@ -107,10 +110,11 @@ def _read(document: Document, full: str) -> Read:
             return with_secrets(pipeline, document.expanded, place), []
     except ValidationError as error:
         # What a variable would have brought was not checked, only what is written in its place.
-        unknown = [key for key, _ in document.problems]
-        problems += [(key, one) for key, one in explained(error, place) if not _touches(key, unknown)]
+        problems += [
+            (key, one) for key, one in explained(error, place) if _is_unknown(one) or not _touches(key, unknown)
+        ]
     except SettingsError as error:
-        return None, [(_CONFIG, error)]
+        return None, [] if _CONFIG in unknown else [(_CONFIG, error)]
     problems += _config_problems(document, place)
     return None, sorted(_without_echoes(problems), key=lambda problem: place.order(problem[0]))
 
@@ -138,7 +142,7 @@ def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
     """What is wrong with the file of the tap's settings, if they are a file."""
     node = document.nodes.get(_CONFIG)
-    if node is None or not isinstance(node.value, str) or _CONFIG in [key for key, _ in document.problems]:
+    if node is None or not isinstance(node.value, str) or _CONFIG in document.unknown:
         return []
     try:
         given = document.data["source"]["config"]

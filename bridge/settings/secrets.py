@@ -10,20 +10,22 @@ from bridge.settings.explain import Place
 from bridge.settings.options import Pipeline
 from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
-from bridge.settings.text.tree import Key
+from bridge.settings.text.tree import Key, Piece
 
 
-def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, str]], place: Place) -> Pipeline:
-    """The pipeline with all its secrets, including those of its config file."""
+def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Piece]], place: Place) -> Pipeline:
+    """The pipeline with all its secrets, including those of its config file. Raises `SettingsError`."""
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
     arguments = source.argv[1:] if source.tap else []
-    texts = [text for key, text in expanded if _may_hold_secrets(key, text, arguments)]
-    texts += [*learn(config), *learn(source.env), *learn(source.pip_url), *learn_arguments(arguments)]
+    texts = [piece.text for key, piece in expanded if _may_hold_secrets(key, piece.text, arguments)]
+    texts += learn([piece.text for _, piece in expanded if piece.of_command], under_secret_key=True)
+    texts += learn([config, source.env, source.pip_url, source.replication_slot.url])
+    texts += learn_arguments(arguments)
     texts += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     texts += learn(list(pipeline.spark.conf.values()))
     azure = pipeline.destination.azure
-    texts += learn({"sas_token": azure.sas_token if azure else None})
+    texts += learn({"sas_token": azure.sas_token, "account_key": azure.account_key} if azure else {})
     texts += secrets_of(pipeline.notify, pipeline.openlineage)
     return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
@@ -39,6 +41,22 @@ def _may_hold_secrets(key: Key, text: str, arguments: list[str]) -> bool:
         or (key[:1] == ("notify",) and key[-1:] == ("url",))
         or key == ("openlineage", "url")
     )
+
+
+def shown_to_all(key: Key) -> tuple[str, str] | None:
+    """Why a command's output cannot stand at a key, and what to do: command lines are seen by everyone on a machine."""
+    if key[:2] == ("source", "tap"):
+        return (
+            "a tap's arguments are seen in the list of processes",
+            "write the secret into source.config or source.env",
+        )
+    if key[:2] == ("source", "pip_url"):
+        hint = "have uv find it: in ~/.netrc, by git's credential helper, or in UV_INDEX_* of the environment"
+        return "an installer's arguments are seen in the list of processes", hint
+    if key[:2] == ("spark", "conf") and not SPARK_SECRET.search(str(key[-1])):
+        hint = "Spark hides keys with secret, password, token, credential or access.key in their names"
+        return "Spark's settings are seen in the list of processes", hint
+    return None
 
 
 def config_file(path: Path, place: Place) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def read_service(node: Node | None, expand: Expand) -> tuple[Service | None, lis
     try:
         service = Service.model_validate(document.data)
     except ValidationError as error:
-        unset = {key for key, _ in document.problems}
+        unset = document.unknown
         problems += [one for key, one in explained(error, InFile(document)) if key not in unset]
         return None, problems
     return (None, problems) if problems else (service, [])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
-from bridge.settings.text.tree import Expand, Node, resolve
+from bridge.settings.text.tree import Expand, Node, Unknown, resolve
 from bridge.settings.values.checked import table_path
 
 DEFAULT = "_bridge"
@@ -37,6 +37,8 @@ def read_system_tables(node: Node, expand: Expand) -> SystemTables:
     path, place = document.data.get("path", DEFAULT), document.nodes.get(("path",), node)
     if not isinstance(path, str):
         raise place.error("must be text", f"such as {DEFAULT}")
+    if isinstance(path, Unknown):
+        raise place.error("no ${cmd:...} here", f"write the folder, such as {DEFAULT}")
     if "{" in path:
         raise place.error("has no placeholders", "each pipeline has files of its own there")
     try:

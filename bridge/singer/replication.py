@@ -70,7 +70,8 @@ class Proposal:
 
     def line(self) -> str:
         """As a line to paste below `streams:` in bridge.yaml."""
-        keys = ", ".join(f"{name}: {_plain(value)}" for name, value in self.settings().items())
+        # A column may be called `${cmd:...}`: in bridge.yaml that would be more than a name.
+        keys = ", ".join(f"{name}: {_plain(value.replace('${', '$${'))}" for name, value in self.settings().items())
         return f"{_plain(self.stream)}: {{{keys}}}"
 
 

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,14 @@ def azurite() -> Path:
 class Azurite:
     """The store, from the side of a test. `environ` is what a program needs to reach it."""
 
+    def __init__(self, others: Mapping[str, str] | None = None) -> None:
+        """`others`: further accounts and their keys."""
+        self._accounts = {ACCOUNT: KEY, **(others or {})}
+
+    def endpoint_of(self, account: str) -> str:
+        """The address of an account."""
+        return f"{self.endpoint.rpartition('/')[0]}/{account}"
+
     def __enter__(self) -> Azurite:
         program = azurite()
         with socket.socket() as free:
@@ -60,7 +69,7 @@ class Azurite:
         flags = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck"]
         self._process = subprocess.Popen(
             ["node", program, *flags, "--disableTelemetry", "--silent"],
-            env=os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
+            env=os.environ | {"AZURITE_ACCOUNTS": ";".join(f"{name}:{key}" for name, key in self._accounts.items())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -71,7 +71,7 @@ def _name(selection: Selection) -> str | None:
 
 def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
     """What cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
-    settings = load(path, os.environ, environment())
+    settings = load(path, os.environ, environment(), commands=False)
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
     meant = settings.pipelines if every else {name or _first(settings): settings.pipeline(name)}
@@ -166,7 +166,7 @@ def _full_name(path: Path, name: str | None, lines: dict[str, str]) -> str:
     if name is None and len(lines) == 1:
         return next(iter(lines))
     try:
-        return load(path, os.environ, environment()).pipeline(name).name
+        return load(path, os.environ, environment(), commands=False).pipeline(name).name
     except SettingsError:
         if name is None:
             raise
@@ -246,9 +246,9 @@ def _check_without_shell(path: Path, jobs: Sequence[Job]) -> None:
     """Raise `SettingsError` if the settings are different in cron, which does not have the shell's variables."""
     environ = {key: os.environ[key] for key in _CRON_HAS if key in os.environ}
     hint = "cron does not have your shell's variables: write them into .env beside bridge.yaml"
-    in_shell = load(path, os.environ, environment())
+    in_shell = load(path, os.environ, environment(), commands=False)
     try:
-        in_cron = load(path, environ, environment() or in_shell.environment)
+        in_cron = load(path, environ, environment() or in_shell.environment, commands=False)
         same = all(in_cron.pipeline(job.pipeline) == in_shell.pipeline(job.pipeline) for job in jobs)
     except SettingsError as error:
         raise SettingsError(f"under cron: {error.message}", hint=hint) from None

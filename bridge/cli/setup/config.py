@@ -53,9 +53,9 @@ def check_(file: Path | None, json_output: bool) -> int:
 def _readable(path: Path) -> Iterator[tuple[str | None, list[Pipeline]]]:
     """The pipelines whose settings are right, in each environment."""
     with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
-        one = load(path, os.environ, environment())
+        one = load(path, os.environ, environment(), commands=False)
         for env in [one.environment] if environment() else [None, *one.environments]:
-            yield env, readable_in(load(path, os.environ, env))
+            yield env, readable_in(load(path, os.environ, env, commands=False))
 
 
 def _clashes(path: Path) -> list[tuple[Problem, bool]]:
@@ -89,7 +89,7 @@ def _misquoted(path: Path) -> list[Problem]:
 def _print(path: Path, problems: list[Problem]) -> None:
     out = console()
     if not problems:
-        settings = load(path, os.environ, environment())
+        settings = load(path, os.environ, environment(), commands=False)
         where = f"in {environment()}" if environment() else count_of(len(settings.environments), "environment")
         out.print(f"[green]✓[/] {path.name}: {count_of(len(settings.pipelines), 'pipeline')}, {where}", soft_wrap=True)
         return
@@ -129,7 +129,7 @@ def show(selection: Selection, every: bool, json_output: bool) -> None:
         pipeline = selection.pipeline().pipeline
         env, chosen = None, {pipeline.name: pipeline}
     else:
-        settings = load(settings_file(selection.file), os.environ, environment())
+        settings = load(settings_file(selection.file), os.environ, environment(), commands=False)
         env, one = settings.environment, selection.name
         chosen = {one: settings.pipeline(one)} if one else dict(settings.pipelines)
     shown = {plain: effective(pipeline, every=every) for plain, pipeline in chosen.items()}

@@ -112,8 +112,9 @@ def _ask_one(proposal: Proposal) -> Proposal:
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:
-    """The proposals as lines for `streams:`, each with its reason above it."""
-    return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
+    """The proposals as lines for `streams:`, each with its reason above it, on one line whatever a column is called."""
+    reasons = (" ".join(proposal.reason.splitlines()) for proposal in proposals)
+    return [line for reason, each in zip(reasons, proposals, strict=True) for line in (f"## {reason}", each.line())]
 
 
 def print_unknown(source: Source, catalog: Catalog, name: str) -> None:

@@ -177,7 +177,7 @@ def copy(
         source = replace(selection, pipeline_name=None).pipeline(source=False).pipeline
     into = target or (None if selection.pipeline_name else selection.word)
     chosen = selection.of(into).pipeline().pipeline
-    if (source.name, source.destination.bucket) == (chosen.name, chosen.destination.bucket):
+    if (source.name, source.destination.place) == (chosen.name, chosen.destination.place):
         raise SettingsError("a STATE cannot be copied onto itself", hint="give NAME and DST, or --from-env")
     state = store_of(source).get()
     if state is None:

@@ -19,10 +19,13 @@ from bridge.service.web.side_by_side import SideBySide
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.load import Settings, SettingsFile, read_settings
 from bridge.settings.options import Pipeline
+from bridge.settings.values.stores import StoreOptions
 from bridge.storage import Storage, lake_of
 from bridge.tap.catalog_store import with_names
 from bridge.tap.source import home_folder
 
+_Place = tuple[str, str, str]
+"""See `Destination.place`."""
 _LOOK_AGAIN = 30.0
 """Seconds. A listing of buckets may be so old."""
 _PATIENCE, _LONGEST = 0.25, 5.0
@@ -79,12 +82,12 @@ class Pipelines:
         self._settings = SettingsFile(file, environment)
         self._of_file: dict[str, Shown] = {}
         self._of_buckets: dict[str, Shown] = {}
-        self._names: dict[str, list[str]] = {}
+        self._names: dict[_Place, list[str]] = {}
         """What each bucket has, as far as it was listed."""
         self._listed = float("-inf")
         self._listings: list[Future[None]] = []
         self._listers = SideBySide("listing", 1)
-        self._storages: dict[tuple[str, str], Storage] = {}
+        self._storages: dict[tuple[str, StoreOptions | None], Storage] = {}
 
     def all(self) -> dict[str, Shown]:
         """The pipelines by key, those of the file first."""
@@ -94,8 +97,8 @@ class Pipelines:
             if time.monotonic() - self._listed > _LOOK_AGAIN:
                 self._listed = time.monotonic()
                 self._listings = [
-                    self._listers.start(uri, uri, partial(self._list, uri, shown.lake.storage))
-                    for uri, shown in self._buckets().items()
+                    self._listers.start(repr(place), repr(place), partial(self._list, place, shown.lake.storage))
+                    for place, shown in self._buckets().items()
                 ]
             listings, left = self._listings, self._listed + _PATIENCE - time.monotonic()
         wait(listings, max(0.0, left))
@@ -135,33 +138,33 @@ class Pipelines:
 
     def _storage(self, pipeline: Pipeline) -> Storage:
         """The bucket's storage. Pipelines of one bucket share it: what it costs to open is paid once."""
-        key = (pipeline.destination.bucket, repr(pipeline.destination.store_options))
+        key = (pipeline.destination.bucket, pipeline.destination.store_options)
         if key not in self._storages:
             self._storages[key] = lake_of(pipeline.destination)
         return self._storages[key]
 
-    def _buckets(self) -> dict[str, Shown]:
+    def _buckets(self) -> dict[_Place, Shown]:
         """The buckets, each with a pipeline that the file has there."""
-        buckets = dict[str, Shown]()
+        buckets = dict[_Place, Shown]()
         for shown in self._of_file.values():
             if shown.pipeline and shown.log:
-                buckets.setdefault(shown.log.storage.uri, shown)
+                buckets.setdefault(shown.pipeline.destination.place, shown)
         return buckets
 
-    def _list(self, uri: str, storage: Storage) -> None:
+    def _list(self, place: _Place, storage: Storage) -> None:
         """Look what a bucket has. As long as it does not answer, it is what was there before."""
         with suppress(BridgeError):  # its pipelines of the file say so
             names = pipelines_in(storage)
             with self._lock:
-                if names != self._names.get(uri):
-                    self._names[uri] = names
+                if names != self._names.get(place):
+                    self._names[place] = names
                     self._of_buckets = dict(self._others())
 
     def _others(self) -> Iterator[tuple[str, Shown]]:
         """The pipelines that only the buckets have. One of the file with the same name hides another bucket's."""
         names = {each.pipeline.name for each in self._of_file.values() if each.pipeline} | self._of_file.keys()
-        for uri, shown in self._buckets().items():
-            for name in self._names.get(uri, ()):
+        for place, shown in self._buckets().items():
+            for name in self._names.get(place, ()):
                 if name not in names:
                     names.add(name)
                     yield name, self._of_bucket(name, shown.lake.storage, shown.settings.destination.bucket, shown)

@@ -15,8 +15,25 @@ from typing import Any
 from bridge.errors import SettingsError
 
 Key = tuple[str | int, ...]
-Expand = Callable[[str, Path], tuple[str, list[str]]]
-"""Fills in the `${...}` of a text from a file in that folder; returns the values of the variables, too."""
+
+
+class Unknown(str):
+    """A text with `***` for what a command would print that was not run. It stands for any text."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a `${...}` brought."""
+
+    text: str = field(repr=False)
+    of_command: bool = False
+    """A command's output is a secret, wherever it stands."""
+
+
+Expand = Callable[[str, Path], tuple[str, list[Piece]]]
+"""Fills in the `${...}` of a text from a file in that folder; returns what they brought, too."""
 
 _WORDS = {"": None, "~": None} | {
     spelling: value
@@ -69,10 +86,20 @@ class Document:
 
     data: Any = field(repr=False)
     nodes: dict[Key, Node]
-    expanded: list[tuple[Key, str]] = field(repr=False)
-    """The value of each `${...}`, with the key that it went to."""
+    expanded: list[tuple[Key, Piece]] = field(repr=False)
+    """What each `${...}` brought, with the key that it went to."""
     problems: list[tuple[Key, SettingsError]]
     """Variables without a value; the data has `${...}` as written instead."""
+
+    @property
+    def unrun(self) -> list[Key]:
+        """The keys that depend on a command that was not run."""
+        return [key for key, piece in self.expanded if isinstance(piece.text, Unknown)]
+
+    @property
+    def unknown(self) -> list[Key]:
+        """The keys whose values are not known: of no variable, or of a command that was not run."""
+        return [*(key for key, _ in self.problems), *self.unrun]
 
     def nearest(self, key: Key) -> tuple[Node, Key]:
         """The node of a key, or of the nearest key around it that is written, and what is missing below."""
@@ -124,6 +151,8 @@ def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lamb
         except SettingsError as error:
             document.problems.append((key, node.error(error.message, error.hint)))
             return node.value
+        if any(isinstance(piece.text, Unknown) for piece in pieces):
+            text = Unknown(text)
         value = _plain(node.value, text) if node.plain and not text_under(key) else text
         if isinstance(value, str):
             document.expanded.extend((key, piece) for piece in pieces)
@@ -133,9 +162,9 @@ def resolve(node: Node, expand: Expand, text_under: Callable[[Key], bool] = lamb
 
 
 def _plain(written: str, text: str) -> Any:
-    """Read an unquoted value. `a-${X}` and `${file:...}` are text: only a whole `${X}` stands for a value."""
+    """Read an unquoted value. `a-${X}`, `${file:...}` and `${cmd:...}` are text: only a whole `${X}` is a value."""
     partly = "${" in written and not re.fullmatch(r"\$\{[^{}]*\}", written)
-    if partly or written.startswith("${file:"):
+    if partly or written.startswith(("${file:", "${cmd:")):
         return text
     if text in _WORDS:
         return _WORDS[text]

@@ -1,13 +1,14 @@
-"""`${...}` in settings, replaced from the environment, `.env` and secret files. No shell is involved.
+"""`${...}` in settings, replaced from the environment, `.env`, secret files and commands. No shell is involved.
 
 | written | becomes |
 |---|---|
 | `${NAME}` | the variable; an error when it is not set |
 | `${NAME:-text}` | the variable; `text` when it is not set or empty |
 | `${file:/run/secrets/x}` | the file's content without its last line break |
+| `${cmd:pass show db/x}` | what the command prints, see `command_output` |
 | `$${` | a literal `${` |
 
-No error shows a value.
+What is filled in is not looked at again: a `${...}` in a variable, a file or an output is text. No error shows a value.
 """
 
 from __future__ import annotations
@@ -18,37 +19,60 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bridge.errors import SettingsError
+from bridge.settings.text.command_output import OUTPUTS, split
+from bridge.settings.text.tree import Piece, Unknown
 
 # `$${` first: it must win over the `${` inside it. The last branch catches what the second could not close.
 _TOKEN = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_FORMS = "write ${NAME}, ${NAME:-default} or ${file:/path}; a literal ${ is $${"
+_FORMS = (
+    "write ${NAME}, ${NAME:-default}, ${file:/path} or ${cmd:command}; a literal ${ is $${; no braces inside: write a "
+    "command that needs some into a script"
+)
+_NOT_RUN = Piece(Unknown("***"), of_command=True)
 
 
 class Variables:
     """Replaces `${...}` in texts."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self, environ: Mapping[str, str], *, commands: bool = True) -> None:
+        """`commands=False`: none is run, and what they would print is `Unknown`."""
+        self._environ, self._commands = environ, commands
 
-    def expand(self, text: str, folder: Path) -> tuple[str, list[str]]:
-        """The text with every `${...}` replaced, and their values. Raises `SettingsError`.
+    @property
+    def without_commands(self) -> Variables:
+        """The same, but no command is run."""
+        return Variables(self._environ, commands=False)
 
-        `folder`: that of the settings file. Relative paths of secret files start there.
+    def expand(self, text: str, folder: Path) -> tuple[str, list[Piece]]:
+        """The text with every `${...}` replaced, and what they brought. Raises `SettingsError`.
+
+        `folder`: that of the settings file. Relative paths of secret files and of commands start there.
         """
-        values: list[str] = []
+        pieces: list[Piece] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
-            values.append(self._lookup(match[1], folder))
-            return values[-1]
+            pieces.append(self._lookup(match[1], folder))
+            return pieces[-1].text
 
-        return _TOKEN.sub(replace, text), values
+        return _TOKEN.sub(replace, text), pieces
 
-    def _lookup(self, inner: str | None, folder: Path) -> str:
+    def _lookup(self, inner: str | None, folder: Path) -> Piece:
         if inner is not None and inner.startswith("file:"):
-            return _secret_file(inner[len("file:") :], folder)
+            return Piece(_secret_file(inner[len("file:") :], folder))
+        if inner is not None and inner.startswith("cmd:"):
+            return self._output(inner[len("cmd:") :], folder)
+        return Piece(self._variable(inner))
+
+    def _output(self, command: str, folder: Path) -> Piece:
+        if not self._commands:
+            split(command)  # so much can be checked
+            return _NOT_RUN
+        return Piece(OUTPUTS.of(command, folder, self._environ), of_command=True)
+
+    def _variable(self, inner: str | None) -> str:
         match = _NAME.fullmatch(inner) if inner is not None else None
         if not match:
             raise SettingsError("malformed ${...}", hint=_FORMS)

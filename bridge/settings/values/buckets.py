@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,25 @@ def storage_account(value: Any) -> Any:
     if isinstance(value, str) and not _ACCOUNT.fullmatch(value):
         hint = "3 to 24 lower-case letters and digits; the address of an endpoint stands in endpoint_url"
         raise wrong("not the name of a storage account", hint=hint)
+    return value
+
+
+def signing_key(value: Any) -> Any:
+    """Refuse what Azure's library could not sign with, without showing it."""
+    if isinstance(value, str):
+        try:
+            base64.b64decode(value, validate=True)
+        except ValueError:
+            hint = "copy key1 or key2 of the account's access keys; a token with sig= in it goes into sas_token"
+            raise wrong("not the key of a storage account", hint=hint) from None
+    return value
+
+
+def signature(value: Any) -> Any:
+    """Refuse what has no signature, and a whole URL, without showing it."""
+    if isinstance(value, str) and value and ("sig=" not in value or "://" in value):
+        hint = "copy what follows the ? of the SAS URL: sv=...&sig=...; a key goes into account_key"
+        raise wrong("not a SAS token", hint=hint)
     return value
 
 

@@ -6,8 +6,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    field_validator,
+)
 
+from bridge.settings.text.tree import Unknown
 from bridge.settings.values.checked import file_path, named, parsed
 from bridge.settings.values.units import DURATION, SIZE, parse_duration, parse_size
 
@@ -21,6 +30,14 @@ class Section(BaseModel):
     """A mapping of the settings file: frozen, strict, unknown keys refused, values never echoed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _of_command(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """What a command would print is not checked in the keys where secrets stand, and in `bucket`."""
+        name = str(info.field_name)
+        stands = not cls.model_fields[name].repr or name == "bucket"
+        return value if stands and isinstance(value, Unknown) else check(value)
 
 
 def section_of(annotation: Any) -> type[Section] | None:

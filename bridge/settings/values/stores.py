@@ -41,7 +41,8 @@ class S3Options:
 class AzureOptions:
     """How to reach a container of Azure Blob Storage; None: as the bucket's URI or the environment says.
 
-    Without a SAS token, credentials come from the `AZURE_STORAGE_*` environment, else from where Azure's library looks.
+    Without a key or a SAS token, credentials come from the `AZURE_STORAGE_*` environment, else from where Azure's
+    library looks.
     """
 
     account: str | None = None
@@ -49,6 +50,7 @@ class AzureOptions:
     sas_token: str | None = field(default=None, repr=False)
     credential: str | None = None
     """`default`: never take a key from the environment, but what Azure's library finds: login, identity, workload."""
+    account_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import requests
 from azure.core.credentials import TokenCredential
@@ -23,6 +24,7 @@ _LARGEST_PUT = 256 * 1024**2
 """Bytes up to which an object is one request, and so under one condition."""
 _ATTEMPTS = 6
 """How often a request that may be repeated is sent: for about half a minute."""
+_PREFIX = "AZURE_STORAGE_"
 _SCOPE = "https://storage.azure.com/.default"
 
 
@@ -36,6 +38,19 @@ class Access:
     sas: str = field(default="", repr=False)
     """A shared access signature, without a question mark."""
     login: TokenCredential | None = field(default=None, repr=False)
+    origin: str = ""
+    """The setting or the variable that the key or the signature is from."""
+
+    @property
+    def expired(self) -> str:
+        """When the signature expired, as it says itself; empty if it has not, or there is none."""
+        until = parse_qs(self.sas).get("se", [""])[0]
+        try:
+            moment = datetime.fromisoformat(until.replace("Z", "+00:00"))
+        except ValueError:
+            return ""
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)  # a date alone is UTC
+        return until if moment < datetime.now(timezone.utc) else ""
 
     def token(self) -> str:
         """A token of the login for other libraries; it expires."""
@@ -103,9 +118,9 @@ def access_to(host: str, options: AzureOptions) -> Access:
     if own and options.account and own != options.account:
         hint = "remove destination.azure.account: the address of the bucket names the account"
         raise SettingsError("two storage accounts are named", hint=hint, bucket=own, account=options.account)
-    facts = _connection(os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    facts = _connection(_value("CONNECTION_STRING"))
     connected = facts.get("AccountName") or _account_of(facts.get("BlobEndpoint", ""))
-    account = own or options.account or _account_of(endpoint) or _first("ACCOUNT", "ACCOUNT_NAME") or connected
+    account = own or options.account or _account_of(endpoint) or _value("ACCOUNT", "ACCOUNT_NAME") or connected
     if not account:
         hint = "set destination.azure.account, or AZURE_STORAGE_ACCOUNT"
         raise SettingsError("no storage account is named", hint=hint)
@@ -116,22 +131,34 @@ def access_to(host: str, options: AzureOptions) -> Access:
 
 
 def _with_credential(to: Access, options: AzureOptions, facts: dict[str, str]) -> Access:
+    if options.account_key:
+        return replace(to, key=options.account_key, origin="destination.azure.account_key")
     if options.sas_token:
-        return replace(to, sas=options.sas_token.lstrip("?"))
+        return replace(to, sas=options.sas_token.lstrip("?"), origin="destination.azure.sas_token")
     if options.credential != "default":
-        if key := facts.get("AccountKey") or _first("KEY", "ACCOUNT_KEY"):
-            return replace(to, key=key)
-        if sas := facts.get("SharedAccessSignature") or _first("SAS_TOKEN"):
-            return replace(to, sas=sas.lstrip("?"))
+        connection = f"{_PREFIX}CONNECTION_STRING"
+        if key := facts.get("AccountKey"):
+            return replace(to, key=key, origin=connection)
+        if sas := facts.get("SharedAccessSignature"):
+            return replace(to, sas=sas.lstrip("?"), origin=connection)
+        if _value("ACCOUNT", "ACCOUNT_NAME") in ("", to.account):  # else they are of another account
+            if origin := _first("KEY", "ACCOUNT_KEY"):
+                return replace(to, key=os.environ[origin], origin=origin)
+            if origin := _first("SAS_TOKEN"):
+                return replace(to, sas=os.environ[origin].lstrip("?"), origin=origin)
     from azure.identity import DefaultAzureCredential
 
     return replace(to, login=DefaultAzureCredential())
 
 
 def _first(*names: str) -> str:
-    """The first of these `AZURE_STORAGE_*` variables that is set."""
-    values = (os.environ.get(f"AZURE_STORAGE_{name}", "") for name in names)
-    return next(filter(None, values), "")
+    """The name of the first of these `AZURE_STORAGE_*` variables that is set; empty if none is."""
+    return next((variable for name in names if os.environ.get(variable := f"{_PREFIX}{name}")), "")
+
+
+def _value(*names: str) -> str:
+    """The value of the first of these `AZURE_STORAGE_*` variables that is set."""
+    return os.environ.get(_first(*names), "")
 
 
 def _connection(text: str) -> dict[str, str]:

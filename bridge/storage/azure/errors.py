@@ -18,6 +18,7 @@ from azure.core.exceptions import (
 from azure.storage.blob import StorageErrorCode
 
 from bridge.errors import LakeError
+from bridge.storage.azure.clients import Access
 
 FAILURES = (AzureError, ValueError)
 """What Azure's library raises; `ValueError` for an invalid address."""
@@ -28,10 +29,10 @@ _ROLE = (
     "read, add, create, write, delete and list"
 )
 _KEY = (
-    "the key or the SAS token is wrong or has expired, or this machine's clock is: check AZURE_STORAGE_KEY, "
-    "AZURE_STORAGE_CONNECTION_STRING or destination.azure.sas_token, and the account's name"
+    "the key or the SAS token is wrong or has expired, or this machine's clock is: check destination.azure.account_key "
+    "or sas_token, AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING, and the account's name"
 )
-_SIGN_IN = "sign in (such as by `az login`), give this machine an identity, or set AZURE_STORAGE_KEY"
+_SIGN_IN = "sign in (such as by `az login`), give this machine an identity, or set destination.azure.account_key"
 _BUSY = "the store is too busy: run again later, or with fewer pipelines at once; nothing that was committed is lost"
 _HINTS = {
     "ContainerNotFound": "create the container, or correct its name or the account",
@@ -102,11 +103,21 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, (ServiceRequestError, ServiceResponseError, DecodeError))
 
 
-def explain(error: BaseException, action: str, place: str) -> LakeError:
-    """The error for people; raise it `from None`. `place` is a URI."""
+def explain(error: BaseException, action: str, place: str, access: Access | None = None) -> LakeError:
+    """The error for people; raise it `from None`. `place` is a URI, `access` what the request was signed with."""
     reason, hint = _answered(error) if status_of(error) else _on_the_way(error)
+    if access and access.expired and status_of(error) in (401, 403):
+        reason, hint = "the SAS token has expired", f"make a new one for {access.origin}; it ended at {access.expired}"
+    elif access and access.origin and _KEY in hint:
+        hint = hint.replace(_KEY, _wrong_secret(access))
     masked = _SIGNATURE.sub(r"\1=***", reason)
     return LakeError(f"cannot {action}: {masked}", hint=hint, at=place)
+
+
+def _wrong_secret(access: Access) -> str:
+    kind = "a key" if access.key else "a SAS token"
+    clock = "or this machine's clock is wrong"
+    return f"{access.origin} is not {kind} of the account {access.account}, or not any more; {clock}"
 
 
 def _answered(error: BaseException) -> tuple[str, str]:

@@ -54,8 +54,10 @@ class AzureStore:
     @property
     def clients(self) -> Clients:
         """The connections of this process."""
-        with self.explained("open the bucket", ""):
+        try:
             return clients(self.host, self.options)
+        except FAILURES as error:
+            raise explain(error, "open the bucket", self.place("")) from None
 
     def place(self, key: str) -> str:
         """An object's URI, for people."""
@@ -68,7 +70,11 @@ class AzureStore:
         try:
             yield
         except FAILURES as error:
-            raise explain(error, action, self.place(key)) from None
+            raise self.failure(error, action, key) from None
+
+    def failure(self, error: BaseException, action: str, key: str) -> LakeError:
+        """The error for people about an object; raise it `from None`."""
+        return explain(error, action, self.place(key), self.clients.access)
 
     def blob(self, key: str, *, once: bool = False) -> BlobClient:
         """The requests to one object. Raises `CorruptLake` for a key that a store may take for a path elsewhere."""
@@ -82,7 +88,7 @@ class AzureStore:
         try:
             return str(blob.upload_blob(data, overwrite=etag is not None, **condition)["etag"])
         except FAILURES as error:
-            failure = explain(error, "write", self.place(key))
+            failure = self.failure(error, "write", key)
             if is_refused(error) or (etag is not None and is_absent(error)):
                 raise Refused from failure
             if is_passing(error):
@@ -111,7 +117,7 @@ class AzureStore:
         except FAILURES as error:
             if is_absent(error):
                 return None
-            raise explain(error, "read", self.place(key)) from None
+            raise self.failure(error, "read", key) from None
 
     def head(self, key: str) -> Headers | None:
         seen = self._settled(key)
@@ -133,7 +139,7 @@ class AzureStore:
         try:
             answer = blob.start_copy_from_url(origin, **over)
         except FAILURES as error:
-            failure = explain(error, "copy", self.place(source))
+            failure = self.failure(error, "copy", source)
             if is_absent(error):
                 raise Absent from failure
             if code_of(error) == "PendingCopyOperation":  # of a writer that died; whoever asks again sees its outcome
@@ -165,7 +171,7 @@ class AzureStore:
             except FAILURES as error:
                 if is_absent(error):
                     return None
-                raise explain(error, "look for", self.place(key)) from None
+                raise self.failure(error, "look for", key) from None
             if seen.copy.status != "pending":
                 return seen
             if time.monotonic() > until:
@@ -180,7 +186,7 @@ class AzureStore:
             blob.delete_blob(delete_snapshots="include")
         except FAILURES as error:
             if not is_absent(error):
-                raise explain(error, "delete", self.place(key)) from None
+                raise self.failure(error, "delete", key) from None
 
     def list(self, folder: str, *, deep: bool) -> Iterator[str]:
         container = self.clients.patient.get_container_client(self.container)

@@ -214,6 +214,33 @@ idle_timeout: null
     assert after == before
 
 
+def test_accounts_with_containers_of_one_name_are_apart(bridge: Bridge) -> None:
+    """Two pipelines with the same tables clash in one account, and not in two."""
+    pipeline = (
+        "{{source: {{tap: x, select: [a]}}, destination: {{bucket: az://lake, path: t, azure: {{account: {}}}}}}}"
+    )
+    for other, code in (("sales", 2), ("people", 0)):
+        text = f"pipelines:\n  a: {pipeline.format('sales')}\n  b: {pipeline.format(other)}\n"
+        done = bridge(text, "check")
+        assert (done[0], done[1].count("keep their tables in the same folder")) == (code, int(code == 2))
+
+
+def test_no_command_is_run(bridge: Bridge, tmp_path: Path) -> None:
+    """`check` and `show` start nothing, show `***` for an output, and check everything else."""
+    command = "${cmd:touch started}"
+    text = pipeline_text(
+        source=f"config: {{password: '{command}', url: 'x://u:{command}@h'}}", more=f"notify: [{{url: '{command}'}}]"
+    )
+    assert bridge(text, "check")[0] == 0
+    code, out, _ = bridge(text, "show")
+    shown = yaml.safe_load(out)["pipelines"]["flights"]
+    assert (code, shown["source"]["config"]) == (0, {"password": "***", "url": "x://u:***@h"})
+    assert shown["notify"][0]["url"] == "***"
+    code, out, _ = bridge(text + f"    commit: {{every: '{command}', bytes: x}}\n    comit: {{}}\n", "check")
+    assert (code, out.count("✗")) == (2, 2)
+    assert not (tmp_path / "started").exists()
+
+
 def test_the_schema_is_printed(bridge: Bridge) -> None:
     """`config schema` prints the file that is shipped, byte for byte."""
     assert bridge(GOOD, "schema")[:2] == (0, SCHEMA_FILE.read_text())

@@ -294,6 +294,7 @@ def test_install_puts_each_tap_into_its_venv(typed: Typed, folder: Path) -> None
         ("install --to ./lake --name x", "pip_url"),
         ("install gone", "not on PATH"),
         ("install locked --locked", "there is no lock file"),
+        ("install vault", "no ${cmd:...} here"),
     ],
 )
 def test_install_says_what_is_wrong(typed: Typed, folder: Path, line: str, words: str) -> None:
@@ -302,6 +303,7 @@ def test_install_says_what_is_wrong(typed: Typed, folder: Path, line: str, words
         TWO
         + "  gone: {source: {tap: tap-nowhere}, destination: {bucket: l}}\n"
         + "  locked: {source: {tap: tap-x, pip_url: tap-x}, destination: {bucket: l}}\n"
+        + "  vault: {source: {tap: tap-x, pip_url: 'git+https://x:${cmd:echo secret}@h/x'}, destination: {bucket: l}}\n"
     )
     done = typed(line)
     assert (done.code, words in done.err) == (2, True), done.err

@@ -18,7 +18,7 @@ from bridge.project.dotenv import name_variables, set_variables
 from bridge.project.entry import Entry
 from bridge.project.selection import write_selection
 from bridge.settings.load import load
-from bridge.settings.text.variables import read_dotenv
+from bridge.settings.text.variables import Variables, read_dotenv
 from bridge.tap.about import About, Setting
 
 BODY = "  source:\n    tap: tap-x\n"
@@ -132,6 +132,13 @@ def test_values_are_read_back_as_they_were_given() -> None:
     _, data, text = config(*(setting(name) for name in values), values=values)
     assert data == values | {"e": "$${HOME}"}
     assert "g: db.example.com " in text
+
+
+def test_names_of_streams_are_no_commands() -> None:
+    """A stream that is called `${cmd:...}` is selected by that name: nothing of it is run."""
+    text = Entry("tap-x", None, select=["${cmd:touch owned}", "public-*"]).text()
+    [first, _] = yaml.safe_load(text)["source"]["select"]
+    assert Variables({}).expand(first, Path.cwd()) == ("${cmd:touch owned}", [])
 
 
 def test_a_tap_without_about_gets_a_place_for_its_settings() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bridge.cli.setup.propose import lines_of
 from bridge.settings.destination import StreamKeys
+from bridge.settings.text.variables import Variables
 from bridge.singer.replication import propose
 
 TIME = {"type": ["string", "null"], "format": "date-time"}
@@ -94,6 +97,16 @@ def test_the_line_to_paste_is_yaml_of_ours() -> None:
     assert name == "public-orders"
     assert StreamKeys(**keys).replication_key == "updated at"
     assert keys == proposal.settings()
+
+
+def test_a_name_of_the_source_is_no_command() -> None:
+    """A column that is called `${cmd:...}` or has a line break is a name in bridge.yaml, and nothing else."""
+    name = "${cmd:touch owned}\nupdated_at"
+    proposal = propose(entry({"id": NUMBER, name: TIME}, ["id"], **{"replication-key": name}))
+    comment, line = lines_of([proposal])
+    assert "\n" not in comment + line
+    [keys] = yaml.safe_load(line).values()
+    assert Variables({}).expand(keys["replication_key"], Path.cwd()) == (name, [])
 
 
 def test_a_column_with_nulls_is_not_proposed() -> None:

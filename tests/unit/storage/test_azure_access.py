@@ -35,6 +35,24 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("host", "options", "environ", "expected"),
     [
         ("", AzureOptions("lake", sas_token=f"?{SAS}"), {}, ("https://lake.blob.core.windows.net", "lake", "sas")),
+        (
+            "",
+            AzureOptions("lake", account_key=KEY),
+            {"SAS_TOKEN": SAS},
+            ("https://lake.blob.core.windows.net", "lake", "key"),
+        ),
+        (
+            "",
+            AzureOptions("lake", sas_token=SAS),
+            {"CONNECTION_STRING": CONNECTION, "KEY": KEY},
+            ("https://lake.blob.core.example", "lake", "sas"),
+        ),
+        (
+            "",
+            AzureOptions("other"),
+            {"ACCOUNT": "lake", "KEY": KEY, "SAS_TOKEN": SAS},
+            ("https://other.blob.core.windows.net", "other", "login"),
+        ),
         ("", AzureOptions(), {"CONNECTION_STRING": CONNECTION}, ("https://lake.blob.core.example", "lake", "key")),
         ("", AzureOptions(), {"CONNECTION_STRING": EMULATOR}, ("http://127.0.0.1:10000/dev", "dev", "key")),
         (
@@ -164,6 +182,39 @@ def test_each_answer_has_a_hint(status: int, code: str, hint: str) -> None:
     error = explain(_answer(status, code), "write", "az://lake/k")
     assert hint in error.hint
     assert error.message.startswith("cannot write: ") and error.message.endswith(" at=az://lake/k")
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "origin"),
+    [
+        (AzureOptions("lake", account_key=KEY), {}, "destination.azure.account_key is not a key of the account lake"),
+        (AzureOptions("lake", sas_token=SAS), {}, "destination.azure.sas_token is not a SAS token of the account lake"),
+        (AzureOptions("lake"), {"ACCOUNT_KEY": KEY}, "AZURE_STORAGE_ACCOUNT_KEY is not a key of the account lake"),
+        (AzureOptions(), {"CONNECTION_STRING": CONNECTION}, "AZURE_STORAGE_CONNECTION_STRING is not a key of"),
+    ],
+)
+def test_a_wrong_key_names_its_setting(
+    options: AzureOptions, environ: dict[str, str], origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the store takes a key or a token for wrong, the hint says which setting or variable it came from."""
+    for name, value in environ.items():
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+    error = explain(_answer(403, "AuthenticationFailed"), "read", "az://lake/k", access_to("", options))
+    assert error.hint.startswith(origin)
+    assert KEY not in error.message + error.hint and SAS not in error.message + error.hint
+
+
+@pytest.mark.parametrize(("until", "expired"), [("2020-01-01T00:00:00Z", True), ("2020-01-01", True), ("x", False)])
+def test_an_expired_token_says_when(until: str, expired: bool) -> None:
+    """A token that has expired by its own words is said to have, with the time and the setting; no other is."""
+    access = access_to("", AzureOptions("lake", sas_token=f"sv=x&se={until.replace(':', '%3A')}&sig=c2Vj"))
+    for code in ("AuthenticationFailed", "AuthorizationFailure"):
+        error = explain(_answer(403, code), "read", "az://lake/k", access)
+        assert ("the SAS token has expired" in error.message) is expired
+        assert "destination.azure.sas_token" in error.hint
+        assert (f"it ended at {until}" in error.hint) is expired
+    error = explain(_answer(503, "ServerBusy"), "read", "az://lake/k", access)
+    assert "expired" not in error.message
 
 
 def test_what_an_answer_means() -> None:
