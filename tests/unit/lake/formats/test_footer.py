@@ -24,6 +24,7 @@ from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.log import Log
 from bridge.maintain.compact import Wish, compact
 from bridge.settings.options import Pipeline
+from tests.support.iceberg_lake import catalog_of
 from tests.support.tables import INTEGER, STRING, Shop
 
 NAN = math.nan
@@ -238,3 +239,21 @@ def test_one_text_and_nulls(tmp_path: Path, texts: list[str | None], name: str) 
     for column in (f'"{name}"', '"in".t'):
         query = f"select count(*) from read_parquet({files}) where {column} is null"
         assert duckdb.connect().execute(query).fetchone() == (texts.count(None),)
+
+
+def test_iceberg_has_no_bounds_that_mislead(tmp_path: Path) -> None:
+    """Its metadata has bounds of a column only where each row group has; by a note also of files of older versions."""
+    shop = Shop(tmp_path, format="iceberg")
+    properties = {"id": {"type": "integer"}, "v": NUMBER, "w": NUMBER, "name": STRING, "in": PROPERTIES["in"]}
+    shop.load("s", properties, [{"id": 1, "v": NAN, "w": 1.0, "name": "a", "in": {"v": NAN}}, {"id": 2, "v": 1.0}])
+    shop.load("s", properties, [{"id": 3, "name": "b"}, {"id": 4, "name": "x" * 5000}])
+    with catalog_of(shop.storage) as catalog:
+        table = catalog.load_table("shop.s")
+        files = sorted(table.inspect.files().to_pylist(), key=lambda one: one["readable_metrics"]["id"]["lower_bound"])
+    names = {field: table.schema().find_column_name(field) for field in table.schema().field_ids}
+    for side in ("lower_bounds", "upper_bounds"):
+        bounded = [{names[field] for field, _ in one[side]} for one in files]
+        assert bounded == [{"id", "w", "name"}, {"id"}]
+    nulls = [{names[field]: count for field, count in one["null_value_counts"]} for one in files]
+    assert [(one["v"], one["name"]) for one in nulls] == [(0, 1), (2, 0)]
+    assert [one["nan_value_counts"] for one in files] == [[], []]
