@@ -15,7 +15,7 @@ from bridge.lake.log import Log
 from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
 from bridge.lake.run_status import current, fresh_since, is_stale, last_run
-from bridge.lake.runs import RunRecord, read_attempts, read_run
+from bridge.lake.runs import RunRecord, any_run, read_attempts
 from bridge.lake.schemas import read_schema
 from bridge.storage import Storage
 
@@ -75,7 +75,8 @@ def _earlier(storage: Storage, record: RunRecord) -> Iterator[RunRecord]:
 def _success_before(storage: Storage, record: RunRecord, earlier: Iterator[RunRecord]) -> RunRecord | None:
     """The last success before a run: its record names it, unless an earlier version wrote it."""
     if since := record.since:
-        return read_run(storage, record.pipeline, since.run_id) if since.is_success else None
+        last = any_run(storage, record.pipeline, since.run_id) if since.is_success else None
+        return last if last and last.is_readable else None
     return next((run for run in earlier if run.status == "success"), None)
 
 
@@ -149,5 +150,5 @@ def _marker(pipeline: str, run: str, kind: str) -> str:
 
 def record_of(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
     """The record of a run that has just ended."""
-    record = read_run(storage, pipeline, run)
+    record = any_run(storage, pipeline, run)
     return current(storage, record) if record else None

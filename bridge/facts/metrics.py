@@ -12,6 +12,7 @@ from bridge.errors import SettingsError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.run_status import failures, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord
+from bridge.lake.times import read_time
 from bridge.storage import Storage
 from bridge.storage.local.folders import draft_of
 
@@ -83,7 +84,7 @@ def _of_streams(view: Snapshot, run: RunRecord | None) -> dict[str, dict[str, fl
 
 
 def _seconds(at: str) -> float:
-    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+    return read_time(at).timestamp()
 
 
 def metrics_text(pipelines: Iterable[Figures]) -> str:

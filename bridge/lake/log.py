@@ -31,6 +31,7 @@ from bridge.lake.records import (
     TableChange,
     TableState,
 )
+from bridge.lake.times import read_time
 from bridge.singer.state import bookmark, resume_points
 from bridge.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.storage.parallel import parallel_map
@@ -170,10 +171,12 @@ class Log:
             if raw["n"] != n or "state" not in raw:
                 raise KeyError("n")
             record = read_commit(raw)
-        except (NotJson, KeyError, TypeError, UnicodeEncodeError) as error:  # the last: half of a character
-            raise CorruptLake("a commit record is unreadable", hint=_RESTORE, file=self.key(n)) from error
+            for time in filter(None, (record.at, *(record.moved or {}).values())):
+                read_time(time)
         except ValidationError as error:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n)) from error
+        except (NotJson, KeyError, TypeError, ValueError) as error:  # UnicodeEncodeError: half of a character
+            raise CorruptLake("a commit record is unreadable", hint=_RESTORE, file=self.key(n)) from error
         if (key := foreign_key(self.pipeline, record)) is not None:
             hint = "somebody else wrote it: see who may write to the bucket; nothing was changed"
             raise CorruptLake("a commit record names a file of another place", hint=hint, file=self.key(n), key=key)

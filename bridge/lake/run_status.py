@@ -19,12 +19,14 @@ from bridge.lake.runs import (
     RunRecord,
     Since,
     StreamResult,
+    any_run,
+    counted_ids,
     is_run_id,
     read_attempts,
     read_opened,
-    read_run,
     run_ids,
 )
+from bridge.lake.times import is_ahead, read_time
 from bridge.storage import Storage
 
 _SETTING_OUT = timedelta(minutes=30)
@@ -43,54 +45,67 @@ def current(storage: Storage, record: RunRecord) -> RunRecord:
         return record
     alive = _is_alive(storage, record)
     if not alive:
-        record = read_run(storage, record.pipeline, record.run_id) or record  # it may have ended just now
+        record = any_run(storage, record.pipeline, record.run_id) or record  # it may have ended just now
     return record if record.status != "running" else _with_commits(storage, record, "running" if alive else "died")
 
 
 def last_run(storage: Storage, pipeline: str) -> RunRecord | None:
-    """The run that holds the pipeline, else the latest: never an attempt that another run kept out."""
+    """The run that holds the pipeline, else the latest: never an attempt that another run kept out.
+
+    It may be `unreadable`, see `any_run`.
+    """
     held = str((holder(storage, pipeline) or {}).get("run"))
-    record = read_run(storage, pipeline, held) if is_run_id(held) else None
-    record = record or next(read_attempts(storage, pipeline, 1), None)
+    record = any_run(storage, pipeline, held) if is_run_id(held) else None
+    every = (any_run(storage, pipeline, run) for run in ([] if record else counted_ids(storage, pipeline)))
+    record = record or next((each for each in every if each and each.status != "held"), None)
     return current(storage, record) if record else None
 
 
 def last_success(storage: Storage, pipeline: str, last: RunRecord | None = None) -> RunRecord | None:
-    """The latest run that succeeded, however many have failed since; None if none did.
+    """The latest run that succeeded, however many have failed since; None if none did, or its record is unreadable.
 
     `last`: the last run, where it is read already; if it succeeded, no other is read.
     """
     if last and last.status == "success":
         return last
     since = fresh_since(storage, pipeline)
-    return read_run(storage, pipeline, since.run_id) if since and since.is_success else None
+    record = any_run(storage, pipeline, since.run_id) if since and since.is_success else None
+    return record if record and record.is_readable else None
 
 
 def fresh_since(storage: Storage, pipeline: str) -> Since | None:
     """From when the age of what the pipeline has loaded counts; None if it never ran. It reads a few records.
 
-    A run notes it as it begins to load, when no other one can be under way. So the latest of these runs knows it.
+    A run notes it as it begins to load, when no other one can be under way. So the latest of these runs knows it. What
+    a clock that was ahead says counts no later than now, nor than the run that carried it on began.
     """
     carried = list[Since]()
+    latest = datetime.now(timezone.utc)
     for place, run in enumerate(read_opened(storage, pipeline, _OPENED_BACK)):
+        began = min(latest, read_time(run.started))
         if run.status == "success":
-            carried.append(Since(run.run_id, run.ended or run.started, is_success=True))
+            carried.append(_no_later(Since(run.run_id, run.ended or run.started, is_success=True), latest))
             break
         if run.since:
-            carried.append(run.since)
+            carried.append(_no_later(run.since, began))
         if carried and place >= _WAITED_BACK:
             break
     if carried:
-        return max(carried, key=lambda since: (since.is_success, since.at))
+        return max(carried, key=lambda since: (since.is_success, read_time(since.at)))
     for run_id in reversed(run_ids(storage, pipeline)):
-        if first := read_run(storage, pipeline, run_id):
-            return Since(first.run_id, first.started, is_success=False)
+        if (first := any_run(storage, pipeline, run_id)) and first.is_readable:
+            return _no_later(Since(first.run_id, first.started, is_success=False), latest)
     return None
+
+
+def _no_later(since: Since, latest: datetime) -> Since:
+    ahead = is_ahead(read_time(since.at), latest)
+    return structs.replace(since, at=latest.isoformat(timespec="seconds")) if ahead else since
 
 
 def is_stale(since: Since, stale_after: timedelta, now: datetime) -> bool:
     """Whether no run has succeeded for longer than `stale_after`."""
-    return now - datetime.fromisoformat(since.at) > stale_after
+    return now - read_time(since.at) > stale_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ def _has_failed(storage: Storage, record: RunRecord) -> bool:
 def _first_failure(storage: Storage, pipeline: str, after: str) -> RunRecord | None:
     """The first run that failed of those with a later id than this one."""
     later = (run for run in reversed(run_ids(storage, pipeline)) if run > after)
-    records = (read_run(storage, pipeline, run) for run in later)
+    records = (any_run(storage, pipeline, run) for run in later)
     return next((record for record in records if record and _has_failed(storage, record)), None)
 
 
@@ -149,7 +164,7 @@ def _is_alive(storage: Storage, record: RunRecord) -> bool:
         return True
     process = "gone" if record.opened else fate(record.process)
     if process == "unknown":
-        return datetime.now(timezone.utc) - datetime.fromisoformat(record.started) < _SETTING_OUT
+        return abs(datetime.now(timezone.utc) - read_time(record.started)) < _SETTING_OUT  # its clock may be ahead
     return process != "gone"
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Annotated, Any
@@ -17,13 +16,19 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import LARGEST, NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import Count
+from bridge.lake.times import SKEW, read_time
 from bridge.storage import Storage
+
+UNREADABLE = "unreadable"
+"""The status of a run whose record cannot be read."""
 
 Seconds = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 """Neither infinite nor NaN: they are rounded where they are shown."""
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9]+")
 _RECORD = re.compile(rf"{_ID.pattern}\.json")
+_SECOND = "%Y%m%dT%H%M%SZ"
+"""The part of an id that says when the run began."""
 _DIGITS = string.digits + string.ascii_lowercase
 """In the order in which they sort."""
 
@@ -33,7 +38,7 @@ def new_run_id() -> str:
     now = datetime.now(timezone.utc)
     fraction = now.microsecond * len(_DIGITS) ** 2 // 1_000_000  # two digits: many a run ends within its second
     sorts = _DIGITS[fraction // len(_DIGITS)] + _DIGITS[fraction % len(_DIGITS)]
-    return f"{now:%Y%m%dT%H%M%SZ}-{sorts}{''.join(secrets.choice(_DIGITS) for _ in range(3))}"
+    return f"{now:{_SECOND}}-{sorts}{''.join(secrets.choice(_DIGITS) for _ in range(3))}"
 
 
 def is_run_id(text: str) -> bool:
@@ -101,7 +106,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     pipeline: str
     status: str
     """`running`, `success`, `failed`, `interrupted`, or `held`: another run had the pipeline. Of a run that was killed,
-    still `running`."""
+    still `running`. `unreadable`: see `any_run`."""
     started: str
     ended: str | None = None
     tap: str = ""
@@ -140,6 +145,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     error: RunError | None = None
     stored: dict[str, Any] = {}
     """The record as it is stored, for programs; it may have keys of a newer version."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the bucket has more of it than that it ran: see `any_run`."""
+        return self.status != UNREADABLE
 
     @property
     def is_narrowed(self) -> bool:
@@ -194,16 +204,37 @@ def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
     try:
         stored = loads(data)
         record = structs.replace(convert(stored, RunRecord), stored=stored)
-        for time in filter(None, (record.started, record.ended)):
-            if (at := datetime.fromisoformat(time)).tzinfo is None:
-                raise ValueError("a time without a zone")
-            at.astimezone(timezone.utc)
-    except (NotJson, ValidationError, ValueError, OverflowError) as error:  # UnicodeEncodeError: half of a character
+        times = record.started, record.ended, record.since.at if record.since else None
+        for time in filter(None, times):
+            read_time(time)
+    except (NotJson, ValidationError, ValueError) as error:  # UnicodeEncodeError: half of a character
         raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
     if (record.pipeline, record.run_id) != (pipeline, run):
         hint = "see who may write to the bucket, and delete it: nothing depends on it"
         raise CorruptLake("a run record names another run than its file", hint=hint, run=run)
     return record
+
+
+def any_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
+    """One run, for a list: as `read_run`, but one that cannot be read has the status `unreadable`, and an `error`.
+
+    Nothing else is known of it than when it began, by its id. So nobody may decide anything by it.
+    """
+    try:
+        return read_run(storage, pipeline, run)
+    except CorruptLake as error:
+        problem = RunError(type(error).__name__, error.message, error.hint)
+        facts: dict[str, Any] = {"run_id": run, "pipeline": pipeline, "status": UNREADABLE}
+        facts["started"] = _began(run).isoformat()
+        return RunRecord(**facts, error=problem, stored=facts | {"error": structs.asdict(problem)})
+
+
+def _began(run: str) -> datetime:
+    """When a run began, by its id; the year 1970 for an id of nobody's calendar."""
+    try:
+        return datetime.strptime(run[:16], _SECOND).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return datetime.fromtimestamp(0, timezone.utc)
 
 
 def read_runs(
@@ -214,28 +245,43 @@ def read_runs(
     since: datetime | None = None,
     before: str | None = None,
 ) -> Iterator[RunRecord]:
-    """Yield the latest runs, newest first, each read when it is needed.
+    """Yield the latest runs, newest first, each read when it is needed; those that cannot be read as `any_run` does.
 
     Only those that began at `since` or later, and those whose id is below `before`.
 
     They are given as they are stored: see `bridge.lake.run_status` for those that say `running`.
     """
-    first = f"{since.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}" if since else ""
+    first = f"{since.astimezone(timezone.utc):{_SECOND}}" if since else ""
     ids = (run for run in run_ids(storage, pipeline) if run >= first and (before is None or run < before))
     for run in islice(ids, limit):
-        if record := read_run(storage, pipeline, run):
+        if record := any_run(storage, pipeline, run):
+            yield record
+
+
+def readable_runs(storage: Storage, pipeline: str, now: datetime | None = None) -> Iterator[RunRecord]:
+    """Yield the runs by which something is decided, newest first; those of `counted_ids` that can be read."""
+    for run in counted_ids(storage, pipeline, now):
+        if (record := any_run(storage, pipeline, run)) and record.is_readable:
             yield record
 
 
 def read_opened(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs that began to load, newest first; runs that did not are skipped, a row in one step."""
-    return islice(_opened(storage, pipeline), limit)
+    """Yield the latest runs that began to load, newest first; runs that did not are skipped, a row in one step.
+
+    Those that cannot be read are skipped, too; see `newest_opened`.
+    """
+    return islice((record for record in _opened(storage, pipeline) if record.is_readable), limit)
+
+
+def newest_opened(storage: Storage, pipeline: str) -> RunRecord | None:
+    """The latest run that began to load, or that may have, as nobody can read its record; None if there is none."""
+    return next(_opened(storage, pipeline), None)
 
 
 def _opened(storage: Storage, pipeline: str) -> Iterator[RunRecord]:
     last = None
-    for run in run_ids(storage, pipeline):
-        record = read_run(storage, pipeline, run) if last is None or run <= last else None
+    for run in counted_ids(storage, pipeline):
+        record = any_run(storage, pipeline, run) if last is None or run <= last else None
         if record and record.opened:
             last = None
             yield record
@@ -244,24 +290,37 @@ def _opened(storage: Storage, pipeline: str) -> Iterator[RunRecord]:
 
 
 def read_attempts(storage: Storage, pipeline: str, limit: int) -> Iterator[RunRecord]:
-    """Yield the latest runs but for those that another run kept out, newest first."""
-    return islice((record for record in read_runs(storage, pipeline) if record.status != "held"), limit)
+    """Yield the latest runs that can be read, but for those that another run kept out, newest first."""
+    return islice((record for record in readable_runs(storage, pipeline) if record.status != "held"), limit)
 
 
 def previous_run(storage: Storage, pipeline: str) -> str | None:
     """`previous` for a run that begins now."""
-    with suppress(CorruptLake):  # nothing depends on a record
-        newest = next(read_runs(storage, pipeline, 1), None)
-        if newest:
-            passed_by = newest.ended and not newest.opened
-            return newest.previous if passed_by and newest.previous else newest.run_id
-    return None
+    records = (any_run(storage, pipeline, run) for run in counted_ids(storage, pipeline))
+    newest = next(filter(None, records), None)
+    if newest is None:
+        return None
+    passed_by = newest.ended and not newest.opened
+    return newest.previous if passed_by and newest.previous else newest.run_id
 
 
 def run_ids(storage: Storage, pipeline: str) -> list[str]:
     """The ids of all runs with a record, newest first."""
     names = (name for name in storage.list(pipeline_key(pipeline, "runs")) if _RECORD.fullmatch(name))
     return sorted((name.removesuffix(".json") for name in names), reverse=True)
+
+
+def counted_ids(storage: Storage, pipeline: str, now: datetime | None = None) -> list[str]:
+    """The ids of all runs, newest first, but those from a clock that was ahead come last: others began after them."""
+    ids = run_ids(storage, pipeline)
+    ahead = len(ids_ahead(ids, now or datetime.now(timezone.utc)))
+    return ids[ahead:] + ids[:ahead]
+
+
+def ids_ahead(ids: Sequence[str], now: datetime) -> Sequence[str]:
+    """Of ids, newest first, those whose clock was ahead of `now`."""
+    latest = f"{now + SKEW:{_SECOND}}~"
+    return [run for run in ids if run > latest]
 
 
 def log_key(pipeline: str, run: str) -> str:

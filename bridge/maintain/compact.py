@@ -26,6 +26,7 @@ from bridge.lake.ownership import owners_of
 from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.stream_files import StreamFiles
+from bridge.lake.times import read_time
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
@@ -104,7 +105,7 @@ def _fresh(log: Log, head: int, since: datetime) -> set[str]:
     """The keys of files added by commits after this moment."""
     keys: set[str] = set()
     for record in log.history(head, fences=False):
-        if datetime.fromisoformat(record.at.replace("Z", "+00:00")) <= since:
+        if read_time(record.at) <= since:
             break
         keys |= {f"{change.folder}/{add.name}" for change in record.tables for add in change.adds}
     return keys

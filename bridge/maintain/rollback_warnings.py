@@ -9,7 +9,7 @@ from pathlib import Path
 from bridge.commit.rollback import Plan, follows_a_log
 from bridge.errors import SettingsError
 from bridge.lake.log import bookmarks
-from bridge.lake.run_status import last_run
+from bridge.lake.runs import read_attempts
 from bridge.load.checks.setback import set_back
 from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
@@ -41,7 +41,7 @@ def piped_warning(pipeline: Pipeline, name: str) -> str:
 
     That program does not hear of a STATE that was changed in the lake. `name` is what to type.
     """
-    last = last_run(lake_of(pipeline.destination), pipeline.name)
+    last = next(read_attempts(lake_of(pipeline.destination), pipeline.name, 1), None)
     if last is None or not last.stored.get("piped"):
         return ""
     return f"another program starts the tap, from a STATE of its own: {set_back(name)}"

@@ -36,6 +36,7 @@ from bridge.errors import BridgeError, LakeError, SettingsError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.table_columns import visible_columns, words
+from bridge.lake.times import read_time
 from bridge.launch.project import Project
 from bridge.load.result import Counts, Result
 from bridge.settings.load import read_settings
@@ -212,7 +213,7 @@ def _of_run(counts: Counts | None, mark: Any, moved: str | None) -> dict[str, An
     if mark is not None:
         facts["bookmark"] = MetadataValue.json(mark)
     if moved is not None:
-        facts["bookmark_moved_at"] = MetadataValue.timestamp(datetime.fromisoformat(moved))
+        facts["bookmark_moved_at"] = MetadataValue.timestamp(read_time(moved))
     return facts
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.run_status import fresh_since
 from bridge.lake.table_columns import Entry, visible_columns
+from bridge.lake.times import read_time
 from bridge.maintain.readers.choice import reading_statement, table_of
 from bridge.maintain.readers.engines import DUCKDB, SPARK, Engine
 from bridge.query.snapshot import TablesAt
@@ -180,7 +181,7 @@ def _loaded_at(lake: Lake, wish: Wish) -> str | None:
     since = fresh_since(lake.at.log.storage, lake.at.log.pipeline)
     if since is None:
         return None
-    at = datetime.fromisoformat(since.at).astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    at = read_time(since.at).strftime("%Y-%m-%d %H:%M:%S")
     # dbt reads a time without a zone as UTC; Spark would show a TIMESTAMP in the zone of its session
     return f"SELECT {'TIMESTAMP' if wish.adapter == 'duckdb' else 'TIMESTAMP_NTZ'} '{at}'"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from bridge.errors import BridgeError
 from bridge.lake.log import Log
 from bridge.lake.presence import pipelines_in
 from bridge.lake.run_status import fresh_since
+from bridge.lake.times import read_time
 from bridge.maintain.readers.engines import DUCKDB
 from bridge.orchestrate.dbt import LOADED_AT, identifiers, plain_name
 from bridge.query.snapshot import TablesAt
@@ -70,7 +71,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
     def _loaded_at(self, pipeline: str) -> datetime | None:
         """When the pipeline last succeeded, in UTC without a zone."""
         since = fresh_since(self._lakes[pipeline].log.storage, pipeline)
-        return datetime.fromisoformat(since.at).astimezone(timezone.utc).replace(tzinfo=None) if since else None
+        return read_time(since.at).replace(tzinfo=None) if since else None
 
     def _logs(self) -> Iterator[Log]:
         if bucket := self._config.get("bucket"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Log, Snapshot, bookmarks
 from bridge.lake.run_status import Failures, failures, fresh_since, last_run, last_success
-from bridge.lake.runs import RunRecord
+from bridge.lake.runs import RunRecord, ids_ahead, run_ids
+from bridge.lake.times import read_time
 from bridge.state.store import StateStore
 
 
@@ -19,7 +21,7 @@ def pipeline_status(log: Log, now: datetime, stale_after: timedelta | None) -> d
     failed = failures(storage, name) if run and run.status != "success" else None
     success = last_success(storage, name, run)
     since = fresh_since(storage, name) if stale_after else None
-    stale_from = datetime.fromisoformat(since.at) + stale_after if since and stale_after else None
+    stale_from = read_time(since.at) + stale_after if since and stale_after else None
     view = log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
@@ -42,7 +44,17 @@ def pipeline_status(log: Log, now: datetime, stale_after: timedelta | None) -> d
         "rows": sum(table.rows for table in view.stream_tables.values()),
         "bookmarks": _bookmarks(view, now),
         "held_by": held and _held_by(held),
+        "ahead": list(ids_ahead(run_ids(storage, name), now)),
     }
+
+
+def ahead_text(ids: Sequence[str]) -> str:
+    """What to say of runs from a clock that was ahead, newest first."""
+    more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
+    return (
+        f"{ids[0]}{more}: the clock of the machine that ran it was ahead. Schedules and the age of the data do not "
+        "count on it, and runs with the right time count as later ones. Set that clock right"
+    )
 
 
 def _failures(failed: Failures) -> dict[str, Any]:
@@ -66,8 +78,17 @@ def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:
 def _held_by(held: dict[str, Any]) -> dict[str, Any]:
     """Who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
     silent = silence(held)
-    facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
+    facts = {key: held.get(key) for key in ("run", "pid", "host")} | {"since": _time(held.get("since"))}
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
+
+
+def _time(text: Any) -> str | None:
+    """A text that is a time; None for what somebody else wrote in its place."""
+    try:
+        read_time(text)
+    except (AttributeError, ValueError):
+        return None
+    return str(text)
 
 
 def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
@@ -75,6 +96,6 @@ def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
     facts = {}
     for stream, bookmark in bookmarks(view.state).items():
         moved = view.bookmark_changed_at.get(stream)
-        age = round((now - datetime.fromisoformat(moved)).total_seconds()) if moved else None
+        age = round((now - read_time(moved)).total_seconds()) if moved else None
         facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
     return facts

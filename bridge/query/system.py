@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, read_run, read_runs, run_ids
+from bridge.lake.runs import RunRecord, any_run, read_runs, run_ids
+from bridge.lake.times import read_time
 from bridge.maintain.commit_effects import CommitStep, commit_steps
 from bridge.query.snapshot import TablesAt
 from bridge.storage.parallel import parallel_map
@@ -122,7 +123,7 @@ def _newer_runs(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
         earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run"], pa.array(ids[_UNSETTLED:], _TEXT))))
         settled = set(earlier["run"].to_pylist())
         news = [run for run in ids if run >= oldest and run not in settled]
-    records = parallel_map(log.storage, lambda run: read_run(log.storage, log.pipeline, run), news)
+    records = parallel_map(log.storage, lambda run: any_run(log.storage, log.pipeline, run), news)
     rows = [_run_row(at, current(log.storage, record)) for record in records if record]
     return _joined("runs", rows, earlier).sort_by([("run", "descending")])
 
@@ -236,7 +237,7 @@ def _rejects(at: TablesAt) -> Iterator[tuple[Any, ...]]:
 
 
 def _time(at: str | None) -> datetime | None:
-    return datetime.fromisoformat(at.replace("Z", "+00:00")) if at else None
+    return read_time(at) if at else None
 
 
 _ROWS: dict[str, Callable[[TablesAt], Iterator[tuple[Any, ...]]]] = {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -344,5 +344,6 @@ def _holder(pipeline: Pipeline) -> PipelineHeld | None:
 def _is_served(pipeline: Pipeline, due: datetime) -> bool:
     """Whether another run, somewhere, has started since a scheduled one was due, and did not die."""
     with suppress(BridgeError):
-        return served_until(pipeline, due - timedelta(seconds=1)) >= due
+        until = served_until(pipeline, utc_now())
+        return until is not None and until >= due
     return False

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -29,8 +30,8 @@ from bridge.tap.source import home_folder
 
 _TICK = 1.0
 """Seconds between two looks at the clock and at the settings."""
-_LOOK_AGAIN = timedelta(seconds=30)
-"""When a bucket that could not be read is asked again."""
+_LOOK_AGAIN = 30.0
+"""Seconds until a bucket that could not be read is asked again."""
 _LOOKS = 4
 """How many buckets are asked at once."""
 
@@ -51,8 +52,8 @@ class Service:
             self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
         )
         self._pool = Looks(_LOOKS, "past-runs")
-        self._looks: dict[str, Future[datetime]] = {}
-        self._look_after: dict[str, datetime] = {}
+        self._looks: dict[str, Future[datetime | None]] = {}
+        self._look_after: dict[str, float] = {}
         self._signals: list[int] = []
         self._noted: list[str] = []
         self._asked_class_data = False
@@ -102,10 +103,10 @@ class Service:
 
     def _look(self) -> None:
         """Ask the buckets of pipelines with a new schedule what was missed; nobody waits for the answer."""
-        now = utc_now()
+        now, since_boot = utc_now(), time.monotonic()
         pipelines = self.settings.pipelines
         for name in self._timetable.update({name: each.schedule for name, each in pipelines.items()}, now):
-            if name not in self._looks and self._look_after.get(name, now) <= now:
+            if name not in self._looks and self._look_after.get(name, since_boot) <= since_boot:
                 self._looks[name] = self._pool.submit(served_until, pipelines[name], now)
         for name, look in [(name, look) for name, look in self._looks.items() if look.done()]:
             del self._looks[name]
@@ -115,11 +116,11 @@ class Service:
             except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not end the service
                 if name not in self._look_after:
                     self._log.unreadable(name, error if isinstance(error, BridgeError) else BridgeError(repr(error)))
-                self._look_after[name] = now + _LOOK_AGAIN
+                self._look_after[name] = since_boot + _LOOK_AGAIN
             else:
                 self._look_after.pop(name, None)
                 if schedule:
-                    self._timetable.begin(name, schedule, since)
+                    self._timetable.begin(name, schedule, min(since or now, now))  # it may have been set back
 
     def _ahead(self) -> list[SparkSettings]:
         """The settings of runners to keep ahead: those of the pipelines that are due next."""

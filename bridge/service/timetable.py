@@ -11,7 +11,7 @@ from bridge.settings.options import Schedule
 from bridge.settings.values.cron import next_time, zone
 
 LATE = timedelta(minutes=1)
-"""Whoever notices a due run later than this was down, or the machine slept."""
+"""Whoever notices a due run later than this was down, or the machine slept. A clock that goes back by more was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Timetable:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
+        self._seen: datetime | None = None
 
     def update(self, schedules: Mapping[str, Schedule | None], now: datetime) -> list[str]:
         """Take new schedules over; return the pipelines that `begin` is needed for."""
@@ -57,7 +58,14 @@ class Timetable:
         self._entries[name] = _Entry(schedule, _next(schedule, since))
 
     def due(self, now: datetime) -> list[Due]:
-        """The runs to start now, each pipeline once, however many it has missed. They are not due again."""
+        """The runs to start now, each pipeline once, however many it has missed. They are not due again.
+
+        If the clock has been set back since it was last asked, what comes next is worked out anew.
+        """
+        if self._seen and now.timestamp() < (self._seen - LATE).timestamp():
+            for entry in self._entries.values():
+                entry.following = _next(entry.schedule, now)
+        self._seen = now
         result = []
         for name, entry in self._entries.items():
             at = entry.following

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bridge.decode.casting import refit
 from bridge.errors import CommitExpired, DataError, LakeError, SettingsError
+from bridge.lake.times import read_time
 from bridge.query.changes.change import INSERT, Change, Position
 from bridge.query.changes.feed import ChangeFeed, WholeTable
 from bridge.query.changes.parts import in_order
@@ -59,7 +59,7 @@ class ChangesOf:
     def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         fields = {field.name: field for field in (*self.fields, *_FACTS)}
         for change, rows in piece.rows(self):
-            facts = (piece.commit, change, datetime.fromisoformat(piece.time))
+            facts = (piece.commit, change, read_time(piece.time))
             values = [pa.repeat(pa.scalar(one, two.type), len(rows)) for one, two in zip(facts, _FACTS, strict=True)]
             whole = refit(rows, self.fields)
             for field, value in zip(_FACTS, values, strict=True):

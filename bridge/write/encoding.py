@@ -3,7 +3,8 @@
 Numbers and times that rise or seldom repeat are kept as differences, which makes keys and times several times smaller:
 each such column is tried both ways on the first rows of its file. Texts and floats have a dictionary, unless theirs
 would be larger than Parquet's writer lets it grow: it would give up half way, and leave both a useless dictionary and
-plain values. Nested columns always have dictionaries.
+plain values. Nested columns always have dictionaries. Few rows have none, but for a text that is the same in all of
+them: DuckDB 2.0 takes such a column for one without nulls if it has no dictionary.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bridge.lake.formats.unsaid import leaves
 from bridge.schema.json_schema import children
 from bridge.write.context import WriteContext
 
@@ -40,14 +42,24 @@ _PRIME = 2_654_435_761
 def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict[str, Any]:
     """What `ParquetWriter` takes, by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
-    if table.num_rows < _DICTIONARY_ROWS or not all(map(_can_be_named, table.schema)):
-        return {**codec, "use_dictionary": table.num_rows >= _DICTIONARY_ROWS}
+    if table.num_rows < _DICTIONARY_ROWS:
+        return {**codec, "use_dictionary": list(_same_texts(table))}
+    if not all(map(_can_be_named, table.schema)):
+        return {**codec, "use_dictionary": True}
     # Iceberg's own reader in Spark knows differences only since 1.11
     differences = _smaller_as_differences(table, codec) if table_format != "iceberg" else []
     plain = [name for name in table.column_names if name not in differences and _outgrows_dictionary(table[name])]
     dictionaries = [path for path in _paths(table.schema) if path not in (*differences, *plain)]
     encoded = {"column_encoding": dict.fromkeys(differences, _DIFFERENCES)} if differences else {}
     return {**codec, "use_dictionary": dictionaries, **encoded}
+
+
+def _same_texts(table: pa.Table) -> Iterator[str]:
+    """Yield the columns with nulls and one text."""
+    for path, values in leaves(table):
+        is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+        if is_text and path and values.null_count and pc.count_distinct(values).as_py() == 1:
+            yield ".".join(path)
 
 
 def _outgrows_dictionary(column: pa.ChunkedArray) -> bool:

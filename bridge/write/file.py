@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from bridge.errors import LakeError
-from bridge.lake.formats.delta.unsaid import Unsaid
+from bridge.lake.formats.footer import FooterSink
 from bridge.lake.formats.order_note import order_note
+from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.paths import PENDING, file_name, pipeline_key
 from bridge.lake.records import PendingFile
 from bridge.schema.json_schema import EXTRA
@@ -47,7 +48,7 @@ class File:
         self._source = pipeline_key(context.pipeline, "pending", f"{part}{PENDING}")
         key = f"{layout.folder}/{self.name}"
         self._file = storage.open_pending(self._source, key, over=over is not None, readable=layout.readable)
-        self._context, self._unsaid = context, Unsaid()
+        self._context, self._unsaid, self._sink = context, Unsaid(), FooterSink(self._file)
         self._parquet: pq.ParquetWriter | None = None
 
     def _writer(self, first: pa.Table) -> pq.ParquetWriter:
@@ -56,7 +57,7 @@ class File:
             layout = self._context.layouts[self.stream]
             ordering = [key for key in sort_keys(layout.sort_by) if key[0] in self.schema.names]
             self._parquet = pq.ParquetWriter(
-                self._file,
+                self._sink,
                 self.schema,
                 sorting_columns=pq.SortingColumn.from_ordering(self.schema, ordering) if ordering else None,
                 **encodings(first, layout.format, self._context),
@@ -71,7 +72,7 @@ class File:
     def write(self, table: pa.Table) -> None:
         """Add a row group; its rows are sorted if the table's are."""
         self._writer(table).write_table(table, row_group_size=max(table.num_rows, 1))
-        self._unsaid.observe(table)
+        self._sink.add_row_group(self._unsaid.observe(table))
         self.rows += table.num_rows
 
     def finish(self, version: int | None = None) -> None:
@@ -80,7 +81,7 @@ class File:
         note = self._unsaid.to_metadata() | order_note(self._context.layouts[self.stream].sort_by)
         if note:
             writer.add_key_value_metadata(note)
-        writer.close()
+        self._sink.finish(writer.close)
         self._pending = PendingFile(
             stream=self.stream,
             name=self.name,

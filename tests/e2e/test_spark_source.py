@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -75,6 +76,20 @@ def test_a_session_reads_what_duckdb_reads(tmp_path: Path, spark: SparkSession) 
     assert spark.sql("SELECT max(id) FROM v").collect()[0][0] == 399
     spark.catalog.dropTempView("events")
     spark.catalog.dropTempView("v")
+
+
+@pytest.mark.parametrize("values", [[1.0, 3.0, math.nan], [math.nan], [7.0, math.nan, 7.0, None]])
+def test_nan_is_the_greatest_number(tmp_path: Path, spark: SparkSession, values: list[float]) -> None:
+    """Spark finds as many rows of the files, and of the table with filters pushed down, as without any statistics."""
+    shop = Shop(tmp_path)
+    inner = {"type": "object", "properties": {"v": {"type": "number"}}}
+    number = {"type": ["null", "number"]}
+    shop.load("s", {"v": number, "in": inner}, [{"v": value, "in": {"v": value}} for value in values])
+    frames = spark.read.parquet(f"{shop.root}/shop/s"), read(spark, shop, table="s", pushFilters="true")
+    for condition in ("v > 5", "v <> 3", "v >= 7", "v < 5", "v = 7", "in.v > 5", "v = double('NaN')", "v is null"):
+        expected = frames[0].cache().where(condition.replace("v", "v + 0", 1)).count()
+        frames[0].unpersist()
+        assert [frame.where(condition).count() for frame in frames] == [expected, expected], condition
 
 
 def test_an_error_comes_before_any_task(tmp_path: Path, spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from bridge.cli.survey import Unread, readable, survey, with_warnings
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
-from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_run
+from bridge.lake.runs import UNREADABLE, RunRecord, StreamResult, any_run, is_run_id, read_log, read_run
 from bridge.query.runs import latest_runs, run_bookmarks, stream_results
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
@@ -32,7 +32,7 @@ _READABLE = 30
 _LONGEST = 170
 """Characters of an error that the list shows; `runs show` has all of it."""
 
-_STATUS = ("success", "failed", "interrupted", "held", "died", "running")
+_STATUS = ("success", "failed", "interrupted", "held", "died", "running", UNREADABLE)
 
 
 @click.group(cls=Listing)
@@ -142,11 +142,14 @@ def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPi
     matches: list[tuple[ChosenPipeline, RunRecord]] = []
     for chosen in among:
         storage, name = chosen.log.storage, chosen.pipeline.name
-        record = read_run(storage, name, run_id) if run_id else last_run(storage, name)
+        record = any_run(storage, name, run_id) if run_id else last_run(storage, name)
         if record:
             matches.append((chosen, current(storage, record)))
     if matches:
-        return max(matches, key=lambda each: each[1].run_id)
+        chosen, record = max(matches, key=lambda each: each[1].run_id)
+        if not record.is_readable:
+            read_run(chosen.log.storage, chosen.pipeline.name, record.run_id)  # raises what is wrong with it
+        return chosen, record
     names = ", ".join(chosen.pipeline.name for chosen in among)
     if run_id:
         hint = "`singer-bridge runs list` has them; the oldest go after `retention.runs`"

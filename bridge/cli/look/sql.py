@@ -129,14 +129,23 @@ def _print_table(reader: pa.RecordBatchReader, limit: int) -> None:
 
 def _write(reader: pa.RecordBatchReader, path: Path) -> None:
     """Write the answer beside the file, and put it in place when it is whole."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from bridge.lake.formats.footer import FooterSink
+    from bridge.lake.formats.unsaid import Unsaid
 
     rows = 0
     try:
-        with draft_of(path) as draft, pq.ParquetWriter(draft, reader.schema, compression="zstd") as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-                rows += batch.num_rows
+        with draft_of(path) as draft, draft.open("wb") as file:
+            sink = FooterSink(file)
+            writer = pq.ParquetWriter(sink, reader.schema, compression="zstd")
+            for batch in filter(len, reader):
+                table = pa.Table.from_batches([batch])
+                writer.write_table(table, row_group_size=len(table))
+                sink.add_row_group(Unsaid().observe(table))
+                rows += len(table)
+            sink.finish(writer.close)
     except OSError as error:
         raise SettingsError(f"cannot write the answer: {error}", hint="look at its folder", file=path) from error
     click.echo(f"{count_of(rows, 'row')} written to {path}", err=True)

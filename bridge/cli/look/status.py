@@ -16,7 +16,7 @@ from bridge.cli.show import as_json, count, moment, note, print_table
 from bridge.cli.survey import Unread, survey, with_warnings
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.marks import SHORT
-from bridge.query.status import pipeline_status
+from bridge.query.status import ahead_text, pipeline_status
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
@@ -55,6 +55,8 @@ def status(selection: Selection, notify: bool, json_output: bool) -> int:
             if facts.get("failures"):
                 note("error", "red", f"{facts['pipeline']}: {_failing(facts['failures'])}")
             _note_held_back(facts)
+            if facts.get("ahead"):
+                note("warning", "yellow", f"{facts['pipeline']}: {ahead_text(facts['ahead'])}")
     return code
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
@@ -78,11 +76,10 @@ def _public(value: Any) -> Any:
 
 def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
     """The fingerprint of the latest successful run, None if there is none."""
-    with suppress(CorruptLake):  # an unreadable record of another run must not stop this one
-        for record in read_opened(storage, pipeline, _RUNS_BACK):
-            fingerprint = record.fingerprint
-            if record.status == "success" and isinstance(fingerprint, dict) and fingerprint.keys() >= _PARTS:
-                return dict(fingerprint)
+    for record in read_opened(storage, pipeline, _RUNS_BACK):
+        fingerprint = record.fingerprint
+        if record.status == "success" and isinstance(fingerprint, dict) and fingerprint.keys() >= _PARTS:
+            return dict(fingerprint)
     return None
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from statistics import median
 
 from bridge.commit.state_file import short_bookmark
-from bridge.errors import CorruptLake
 from bridge.lake.log import Snapshot
 from bridge.lake.marks import NO_STATE, STANDING_RUNS, STANDSTILL, VOLUME, advice
 from bridge.lake.runs import RunRecord, read_opened
@@ -58,14 +58,9 @@ class LoadedRun:
     """Some streams were not to be extracted, or not to their ends."""
 
     def judge(self, storage: Storage) -> Judgement:
-        """Compare the run with those before it; an unreadable record of one of them must not end it."""
-        earlier = list[RunRecord]()
-        with suppress(CorruptLake):
-            for run in read_opened(storage, self.pipeline.name, _RUNS_BACK):
-                if run.status == "success":
-                    earlier.append(run)
-                if len(earlier) == _EARLIER:
-                    break
+        """Compare the run with those before it."""
+        runs = read_opened(storage, self.pipeline.name, _RUNS_BACK)
+        earlier = list(islice((run for run in runs if run.status == "success"), _EARLIER))
         usual = self._usual(earlier) if not self.is_narrowed else {}
         marks = {
             STANDSTILL: sorted(self._standing(earlier[: STANDING_RUNS - 1])),

@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.lake.run_status import current
-from bridge.lake.runs import read_opened
+from bridge.lake.runs import newest_opened
 from bridge.singer.catalog import deselected, stream_names
 from bridge.singer.selection import select
 from bridge.singer.state import resume_point, without
@@ -16,7 +16,7 @@ from bridge.storage import Storage
 
 
 def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
-    """The streams that need not run again: none after a success.
+    """The streams that need not run again: none after a success, or where nobody can read how the last run ended.
 
     A stream counts when all of its rows are committed and the tap went on to another one. What that run itself left
     out is left out again, so that a pipeline may be resumed several times in a row.
@@ -24,7 +24,7 @@ def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ..
     No stream counts if an unfinished one is appended and has no bookmark of its own: it may be the child of a stream
     that looks complete, whose bookmark covers its rows, too. `names` are all names of each stream.
     """
-    opened = next(read_opened(storage, pipeline, 1), None)
+    opened = newest_opened(storage, pipeline)
     last = current(storage, opened) if opened else None
     if last is None or last.status not in ("failed", "interrupted", "died"):
         return set()

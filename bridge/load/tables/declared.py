@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from bridge.errors import CorruptLake
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.runs import read_opened
@@ -50,12 +49,9 @@ def _merged(storage: Storage, pipeline: Pipeline, tables: Mapping[str, TableStat
     """The streams that were merged by key when a run last loaded them; where the log does not say it, by its record."""
     methods, streams = dict[str, str](), {name for name, table in tables.items() if table.upserts is None}
     if streams:
-        try:
-            for run in read_opened(storage, pipeline.name, _RUNS_BACK):
-                methods |= {name: run.streams[name].load_method for name in run.streams if name not in methods}
-                if methods.keys() >= streams:
-                    break
-        except CorruptLake:  # an unreadable record of another run must not stop this one
-            pass
+        for run in read_opened(storage, pipeline.name, _RUNS_BACK):
+            methods |= {name: run.streams[name].load_method for name in run.streams if name not in methods}
+            if methods.keys() >= streams:
+                break
     by_record = {stream for stream in streams if methods.get(stream) == "upsert"}
     return by_record | {name for name, table in tables.items() if table.upserts}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bridge.errors import CorruptLake
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import SHORT, advice
-from bridge.lake.run_status import last_success
+from bridge.lake.run_status import last_run, last_success
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.maintain.verify.unpublished import damaged_files
 from bridge.state.store import StateStore
@@ -28,7 +28,10 @@ def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> l
 
 
 def _last_run(storage: Storage, pipeline: str) -> Iterator[Finding]:
-    """Look at the marks of the last run that succeeded."""
+    """Look at the record of the last run, and at the marks of the last one that succeeded."""
+    newest = last_run(storage, pipeline)
+    if newest and newest.error and not newest.is_readable:
+        yield warning("last run", f"{newest.run_id}: {newest.error.message}", newest.error.hint)
     last = last_success(storage, pipeline)
     if last is None:
         return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from msgspec import structs
 
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord, TableChange, TableState
+from bridge.lake.times import read_time
 from bridge.query.changes.diff import Rows, changed, key_texts
 from bridge.query.changes.json_text import slices
 from bridge.query.changes.parts import DELETED, ChosenPart, DeletedPart, FilePart, Part, in_order
@@ -169,7 +169,7 @@ class ChangedRows:
         moved = [*present, *(Rows.of([file], keys).texts for file in fresh)]
         rows = missing.missing_in(pa.concat_arrays([_NO_TEXTS, *moved])).keys
         if len(rows):
-            at = pa.scalar(datetime.fromisoformat(self.of.time), TIMESTAMP)
+            at = pa.scalar(read_time(self.of.time), TIMESTAMP)
             yield DeletedPart(rows.append_column(pa.field(DELETED_AT, TIMESTAMP), pa.repeat(at, len(rows))))
 
     def _new(self, name: str) -> FilePart:

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse
 
 from bridge import __version__
 from bridge.exact_json import dumps
+from bridge.query.status import ahead_text
 from bridge.query.values import cell
 from bridge.service.web.sight import RunFacts
 
@@ -142,7 +143,7 @@ def environment() -> Environment:
         finalize=lambda value: plain(value) if isinstance(value, str) and _CONTROL.search(value) else value,
     )
     made.filters |= {"count": count, "short": short_count, "size": size, "duration": duration, "ago": ago}
-    made.filters |= {"moment": moment, "json": as_json, "cell": cell}
+    made.filters |= {"moment": moment, "json": as_json, "cell": cell, "ahead_text": ahead_text}
     made.globals |= {
         "href": href,
         "spark": spark,

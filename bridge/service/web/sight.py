@@ -16,7 +16,7 @@ from bridge.lake.lease import holder
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, read_run, run_ids
+from bridge.lake.runs import RunRecord, any_run, run_ids
 from bridge.query.status import pipeline_status
 from bridge.service.web.pipelines import Shown
 
@@ -170,7 +170,7 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
     runs = []
     for run in glance.ids[:LATEST]:
         facts = ended.get(run)
-        if facts is None and (record := read_run(log.storage, log.pipeline, run)) is not None:
+        if facts is None and (record := any_run(log.storage, log.pipeline, run)) is not None:
             facts = RunFacts.of(shown.key, current(log.storage, record))
         if facts:
             runs.append(facts)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from bridge.errors import BridgeError, CommitLost, LakeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, is_run_id, read_run
+from bridge.lake.runs import RunRecord, any_run, is_run_id
 from bridge.service.looks import Looks
 from bridge.service.runs import LiveRun, Runs
 from bridge.service.web.door.access import Access
@@ -61,7 +61,7 @@ class Site:
         live = next((run for run in self.watch.live(shown.key) if run.has_id(run_id)), None)
         log, record = shown.lake, None
         if is_run_id(run_id):
-            record = read_run(log.storage, log.pipeline, run_id)
+            record = any_run(log.storage, log.pipeline, run_id)
         if record is None and live is None:
             reason = self.runs.not_run(run_id)
             text = f"the run never started: {reason}" if reason else "the oldest go after `retention.runs`"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sys
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from click import unstyle
@@ -85,6 +87,16 @@ def test_csv_and_a_file(tmp_path: Path, typed: Typed) -> None:
     assert "2 rows written" in done.err
     assert pq.read_table(file).num_rows == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_nan_in_a_file_is_found(tmp_path: Path, typed: Typed) -> None:
+    """The file of an answer has no bounds that leave NaN out: DuckDB takes NaN for the greatest number."""
+    shop, file = Shop(tmp_path), tmp_path / "answer.parquet"
+    shop.load("s", {"v": {"type": "number"}}, [{"v": value} for value in (1.0, 3.0, math.nan)])
+    typed(f"sql 'SELECT v, map {{1: v}} AS m, v::float AS f FROM s' --to {shop.root} -o {file}")
+    for condition in ("v > 5", "f > 5", "m[1] > 5"):
+        query = f"SELECT count(*) FROM '{file}' WHERE {condition}"
+        assert duckdb.connect().execute(query).fetchone() == (1,), condition
 
 
 def test_a_long_answer_is_cut(tmp_path: Path, typed: Typed) -> None:

@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -28,6 +27,7 @@ from bridge.lake.formats.delta.misleading import misleading
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.formats.protocol import Commit, folder_uri
 from bridge.lake.records import TableState
+from bridge.lake.times import read_time
 from bridge.schema.table_schema import TableSchema
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
@@ -260,7 +260,7 @@ class DeltaLog:
 
 
 def _milliseconds(at: str) -> int:
-    return int(datetime.fromisoformat(at).timestamp() * 1000)
+    return int(read_time(at).timestamp() * 1000)
 
 
 def _delta_schema(schema: TableSchema) -> str:

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bridge.exact_json import dumps
-from bridge.lake.formats.delta.unsaid import Path, Unsaid, at_least, at_most
+from bridge.lake.formats.unsaid import Path, Unsaid, at_least, at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +112,7 @@ def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]
 
 def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
     """The bounds of a column over all row groups of the file."""
-    ends, nulls = list(unsaid.texts.get(path, ())), 0
+    ends, nulls, bounded = list(unsaid.texts.get(path, ())), 0, path not in unsaid.nans
     for group in range(footer.num_row_groups):
         column = footer.row_group(group).column(at)
         statistics = column.statistics
@@ -123,15 +123,13 @@ def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
             try:
                 low, high = statistics.min, statistics.max
             except (ValueError, OverflowError):  # such as a date that Python cannot hold
-                return _Bounds(nulls)
-            if high < low:  # pyarrow before 18 has "" for a bound that was too long to be written
-                return _Bounds(nulls)
+                bounded = False
+                continue
+            bounded &= not high < low  # pyarrow before 18 has "" for a bound that was too long to be written
             ends += [low, high]
-        elif statistics.null_count < column.num_values and path not in unsaid.texts:
-            return _Bounds(nulls)
-    if not ends or path in unsaid.nans:
-        return _Bounds(nulls)
-    return _Bounds(nulls, _least(min(ends)), _greatest(max(ends)))
+        elif statistics.null_count < column.num_values:
+            bounded &= path in unsaid.texts
+    return _Bounds(nulls, _least(min(ends)), _greatest(max(ends))) if ends and bounded else _Bounds(nulls)
 
 
 def _least(value: Any) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bridge.lake.formats.order_note import read_order
+from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.records import TableState
 from bridge.storage.parallel import parallel_map
 
@@ -253,7 +254,31 @@ class _Writer:
         plan, paths = compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
         for one in self.layout.spec.fields:  # pyiceberg takes a column with a dot in its name for one in a struct
             plan[one.source_id] = replace(plan[one.source_id], mode=MetricsMode(MetricModeTypes.FULL))
-        return data_file_statistics_from_parquet_metadata(footer, plan, paths)
+        statistics = data_file_statistics_from_parquet_metadata(footer, plan, paths)
+        for path in _boundless(footer):
+            statistics.column_aggregates.pop(paths[path], None)
+        return statistics
+
+
+def _boundless(footer: pq.FileMetaData) -> Iterator[str]:
+    """Yield the columns without bounds: pyiceberg would take those of other row groups for the whole file's.
+
+    And those with NaN, whose bounds leave it out in files of older versions. How many NaN a file has is not said: of a
+    file with nothing else Iceberg would claim that no value is greater than 5, where NaN is for Spark.
+    """
+    nans = {".".join(path) for path in Unsaid.read(footer.metadata).nans}
+    for at in range(footer.num_columns):
+        chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
+        name = footer.schema.column(at).path
+        if name in nans or not all(map(_has_bounds, chunks)):
+            yield name
+
+
+def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_null_count:
+        return False
+    return bool(statistics.has_min_max or statistics.null_count == chunk.num_values)
 
 
 def _manifests(io: BucketIO, metadata: TableMetadata) -> list[ManifestFile]:

@@ -1,8 +1,9 @@
-"""What a Parquet footer's bounds leave out: texts beyond 4 KiB, and NaN. Our files note it in their metadata.
+"""What a Parquet footer does not say: bounds of texts beyond 4 KiB, and NaN. Our files note it in their metadata.
 
-Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers. A table format's
-statistics are made from the footer alone, so the writer notes both in the file's metadata, under `KEY`, while it has
-the rows. Of a file without that note, from an older version or somebody else, neither is known.
+Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers, so that our writer
+takes them out. A table format's statistics are made from the footer alone, so the writer notes both in the file's
+metadata, under `KEY`, while it has the rows. Of a file without that note, from somebody else or a version before it,
+neither is known.
 """
 
 from __future__ import annotations
@@ -59,16 +60,18 @@ class Unsaid:
                 unsaid.nans.add(path)
         return unsaid
 
-    def observe(self, rows: pa.Table) -> None:
-        """Take in the rows of one row group."""
+    def observe(self, rows: pa.Table) -> Iterator[int]:
+        """Take in the rows of one row group; yield the places of the file's columns that have NaN in it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for path, values in _leaves(rows):
+        for place, (path, values) in enumerate(leaves(rows)):
             if pa.types.is_floating(values.type):
                 if pc.any(pc.is_nan(values)).as_py():
-                    self.nans.add(path)
-            elif pa.types.is_string(values.type) and values.nbytes > _FOOTER_BYTES:
+                    if path:
+                        self.nans.add(path)
+                    yield place
+            elif path and pa.types.is_string(values.type) and values.nbytes > _FOOTER_BYTES:
                 longest = pc.max(pc.binary_length(values)).as_py()
                 if longest is None or longest < _FOOTER_BYTES:  # None: no row has a text
                     continue
@@ -86,8 +89,8 @@ class Unsaid:
         return {KEY: orjson.dumps(entries)} if entries else {}
 
 
-def _leaves(rows: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
-    """Yield the columns of a table, and those inside its structs; none inside lists, which have no bounds."""
+def leaves(rows: pa.Table) -> Iterator[tuple[Path, pa.ChunkedArray]]:
+    """Yield each of the file's columns, in its order. One inside a list has no path."""
     for field, values in zip(rows.schema, rows.columns, strict=True):
         yield from _inside((field.name,), values)
 
@@ -96,8 +99,15 @@ def _inside(path: Path, values: pa.ChunkedArray) -> Iterator[tuple[Path, pa.Chun
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_struct(values.type):
+    if pa.types.is_struct(values.type):
+        for at, field in enumerate(values.type):
+            yield from _inside((*path, field.name) if path else (), pc.struct_field(values, [at]))
+    elif pa.types.is_map(values.type):  # a table has none, an answer may
+        yield from _inside((), pa.chunked_array([part.keys for part in values.chunks], values.type.key_type))
+        yield from _inside((), pa.chunked_array([part.items for part in values.chunks], values.type.item_type))
+    elif any(
+        is_list(values.type) for is_list in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    ):
+        yield from _inside((), pc.list_flatten(values))
+    else:
         yield path, values
-        return
-    for at, field in enumerate(values.type):
-        yield from _inside((*path, field.name), pc.struct_field(values, [at]))
