@@ -42,11 +42,12 @@ _NO_FILE = "singer-bridge init writes one"
 @click.option("--to", metavar="URI", help="Bucket (default: where the other pipelines go, else ./lake).")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward).")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is required becomes a variable to fill in.")
-def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> None:
+def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> int:
     """Add a pipeline to bridge.yaml, with the settings that the tap needs; the rest of the file stays as it is.
 
     On a terminal it asks for the settings, discovers the streams, and proposes how to replicate each; passwords go into
-    .env. Without a terminal, and in CI, each required setting becomes a variable.
+    .env. Without a terminal, and in CI, each required setting becomes a variable. If the discovery fails, the pipeline
+    stays added, and the exit code is 1, or 2 if a setting is wrong.
 
     \b
     singer-bridge add users --tap tap-smoke
@@ -74,9 +75,9 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     missing = [name for name in entry.variables if name not in answers.secrets and name not in variables]
     _say(path, new, description, missing, answers)
     if asks and not missing and _discovers():
-        _choose_streams(written)
-    else:
-        console().print(f"next: singer-bridge doctor {new}, then singer-bridge discover {new}", soft_wrap=True)
+        return _choose_streams(written)
+    console().print(f"next: singer-bridge doctor {new}, then singer-bridge discover {new}", soft_wrap=True)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,11 @@ def _discovers() -> bool:
     return click.confirm("discover its streams now?", default=True)
 
 
-def _choose_streams(written: _Written) -> None:
-    """Discover, ask which streams to load and how, and write that. After an error the pipeline stays added."""
+def _choose_streams(written: _Written) -> int:
+    """Discover, ask which streams to load and how, and write that; return the exit code.
+
+    After an error the pipeline stays added: its answers need not be typed again.
+    """
     name, after = written.name, written.path.read_bytes()
     try:
         chosen = Selection((name,), written.path).pipeline()
@@ -167,13 +171,15 @@ def _choose_streams(written: _Written) -> None:
         if catalog is None:
             click.echo("this tap does not discover: it decides by itself what it sends")
             console().print(f"next: singer-bridge run {typed(chosen.pipeline)}", soft_wrap=True)
-            return
+            return 0
         if not catalog["streams"]:
             raise TapError("the tap finds no streams", hint="look at what its user may see, and at its settings")
     except BridgeError as error:
-        report(error)
-        console().print(f"the pipeline is added; correct it, then: singer-bridge discover {name}", soft_wrap=True)
-        return
+        code = report(error)
+        correct = f"the pipeline is added: correct its settings in {written.path.name}, or its passwords in .env"
+        console().print(f"{correct}, then: singer-bridge discover {name}", soft_wrap=True)
+        console().print(f"or take it out again: singer-bridge remove {name}", soft_wrap=True)
+        return code
     patterns = ask_streams(catalog)
     proposals = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
     complete = replace(written, entry=replace(written.entry, select=patterns, streams=lines_of(proposals)))
@@ -185,6 +191,7 @@ def _choose_streams(written: _Written) -> None:
     shown += f", {len(proposals)} of them with a replication method" if proposals else ""
     console().print(f"[green]✓[/] {shown}", soft_wrap=True)
     console().print(f"next: singer-bridge run {name} --dry-run; then singer-bridge run {name}", soft_wrap=True)
+    return 0
 
 
 def _say(path: Path, name: str, description: About | None, missing: Sequence[str], answers: Answers) -> None:

@@ -13,7 +13,7 @@ from bridge.settings.json_schema import SCHEMA_FILE
 from bridge.settings.load import check, load
 from bridge.settings.text.variables import read_dotenv
 from tests.support.shell import Typed
-from tests.support.terminal import talk
+from tests.support.terminal import talk, talked
 from tests.support.wheels import TAP, wheel
 
 TWO = """\
@@ -209,7 +209,9 @@ def test_on_a_terminal_add_proposes_how_streams_are_replicated(folder: Path) -> 
         ("public-users: replicate by (updated_at, id, full) [updated_at]: ", "id"),
         ("public-orders: replicate by (updated_at, id, full) [updated_at]: ", ""),
     ]
-    said = talk("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *streams])
+    done = talked("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *streams])
+    code, said = done.code, done.out
+    assert code == 0
     assert "public-userz matches nothing" in said
     assert "3 streams, and 1 stream of the database's own schemas: public-users, public-orders, public-log" in said
     text = (folder / "bridge.yaml").read_text()
@@ -229,7 +231,7 @@ def test_on_a_terminal_add_proposes_how_streams_are_replicated(folder: Path) -> 
 
 
 def test_a_tap_that_cannot_discover_leaves_the_pipeline_added(folder: Path) -> None:
-    """What the tap failed of is said, and what to type once it is corrected."""
+    """Exit code 1; what the tap failed of is said, and what to type once it is corrected, or to be rid of it."""
     (folder / "bridge.yaml").write_text("pipelines:\n")
     wheel(
         folder,
@@ -237,12 +239,14 @@ def test_a_tap_that_cannot_discover_leaves_the_pipeline_added(folder: Path) -> N
             'elif "--discover"', 'elif "--discover" in sys.argv:\n        sys.exit("no host")\n    elif "--x"'
         ),
     )
-    said = talk(
+    done = talked(
         "add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl",
         [*ANSWERS, ("no more): ", ""), ("now? [Y/n]: ", "")],
     )
-    assert "no host" in said
-    assert "the pipeline is added; correct it, then: singer-bridge discover sales" in said
+    assert (done.code, "no host" in done.out) == (1, True)
+    assert "the pipeline is added: correct its settings in bridge.yaml" in done.out
+    assert "then: singer-bridge discover sales\n" in done.out
+    assert done.out.endswith("or take it out again: singer-bridge remove sales\n")
     assert load(folder / "bridge.yaml", {}).pipeline("sales").source.config == CONFIG
 
 
