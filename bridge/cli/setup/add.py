@@ -66,7 +66,7 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     answers = ask_settings(description, prefix, variables) if description and asks else Answers()
     command = shlex.join([_beside(argv[0], folder) if "/" in argv[0] else argv[0], *argv[1:]])
     bucket = _beside(to, folder) if to else _bucket(raw)
-    entry = Entry(command, description, pip_url, bucket, prefix, answers.values, frozenset(answers.needed))
+    entry = Entry(command, description, pip_url, bucket, prefix, answers.values, frozenset(answers.needed), name=new)
     written = _Written(path, new, path.read_bytes(), entry)
     append_pipeline(path, new, entry.text())
     set_variables(folder / ".env", answers.secrets)
@@ -203,8 +203,7 @@ def _say(path: Path, name: str, description: About | None, missing: Sequence[str
     if description is None:
         out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
     elif description.settings and not description.required and not (answers.values or answers.needed):
-        out.print(
-            f"  {description.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True
-        )
+        text = f"  {description.name or 'the tap'} marks no setting as required; write what it needs below config"
+        out.print(f"{text}: singer-bridge config tap {name} prints all", soft_wrap=True)
     elif missing:
         out.print(f"  fill in, in .env: {', '.join(missing)}", soft_wrap=True)

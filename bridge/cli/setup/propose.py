@@ -112,8 +112,11 @@ def _ask_one(proposal: Proposal) -> Proposal:
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:
-    """The proposals as lines for `streams:`, each with its reason above it."""
-    return [line for proposal in proposals for line in (f"## {proposal.reason}", proposal.line())]
+    """The proposals as lines for `streams:`, those of one reason together below it."""
+    reasons = dict.fromkeys(proposal.reason for proposal in proposals)
+    return [
+        line for reason in reasons for line in (f"## {reason}", *(p.line() for p in proposals if p.reason == reason))
+    ]
 
 
 def print_unknown(source: Source, catalog: Catalog, name: str) -> None:

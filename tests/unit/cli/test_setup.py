@@ -313,12 +313,40 @@ def test_install_says_what_is_wrong(typed: Typed, folder: Path, line: str, words
 
 
 def test_add_of_a_tap_that_requires_nothing(typed: Typed, folder: Path) -> None:
-    """Its settings stand below `config:` to be uncommented, and the file is right before and after that."""
+    """The file is right as it stands, and says what prints the settings; what that prints may be pasted there."""
     (folder / "bridge.yaml").write_text("pipelines:\n")
     done = typed("add users --tap tap-smoke")
-    assert "tap-smoke marks no setting as required; uncomment what it needs" in done.out
+    assert "tap-smoke marks no setting as required; write what it needs below config" in done.out
     assert typed("config check").code == 0
     text = (folder / "bridge.yaml").read_text()
-    assert '      config:\n        ## Optional settings: take "# " away' in text
-    (folder / "bridge.yaml").write_text(text.replace("# seed:", "seed:"))
+    assert "      config:\n        ## The tap has 16 optional settings: singer-bridge config tap users\n" in text
+    printed = typed("config tap users")
+    assert printed.code == 0, printed.err
+    lines = [line for line in printed.out.splitlines() if not line.startswith("  ##")]
+    assert len(lines) == 16
+    (seed,) = [line for line in lines if line.startswith("  # seed:")]
+    pasted = text.replace("config:\n", f"config:\n      {seed.replace('# ', '', 1)}\n")
+    (folder / "bridge.yaml").write_text(pasted)
     assert "seed" in load(folder / "bridge.yaml", {}).pipeline("users").source.config
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("config tap", 2, "which pipeline?"),
+        ("config tap flihgts", 2, 'did you mean "flights"?'),
+        ("config tap silent", 1, "look into its documentation"),
+        ("config tap gone", 1, "tap-nowhere"),
+        ("config tap --to ./lake --name x", 2, "leave out --to"),
+        ("config tap flights", 0, ""),
+    ],
+)
+def test_config_tap_needs_a_tap_that_answers(typed: Typed, folder: Path, line: str, code: int, words: str) -> None:
+    """No password has to be set for it; what it cannot print is an error that says what to do."""
+    (folder / "bridge.yaml").write_text(
+        TWO
+        + "  silent: {source: {tap: 'true'}, destination: {bucket: l}}\n"
+        + "  gone: {source: {tap: tap-nowhere}, destination: {bucket: l}}\n"
+    )
+    done = typed(line)
+    assert (done.code, words in done.err) == (code, True), done.err
