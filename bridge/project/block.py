@@ -67,7 +67,7 @@ def without_entries(path: Path, keys: Sequence[Key]) -> bytes:
 
 
 def _without(text: str, parts: Sequence[str]) -> str:
-    key, value = _found(text, parts)
+    key, value = _key_and_value(text, parts)
     lines = text.splitlines(keepends=True)
     start, column = key.start_mark.line, key.start_mark.column
     if lines[start][:column].strip():
@@ -79,7 +79,7 @@ def _without(text: str, parts: Sequence[str]) -> str:
     return "".join(lines)
 
 
-def _found(text: str, parts: Sequence[str]) -> tuple[yaml.Node, yaml.Node]:
+def _key_and_value(text: str, parts: Sequence[str]) -> tuple[yaml.Node, yaml.Node]:
     """The entry's key, and its value."""
     value: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     key = value

@@ -15,7 +15,7 @@ import click
 from bridge.cli.events import report
 from bridge.cli.selection import Selection, settings_file, typed
 from bridge.cli.setup.ask import Answers, ask_settings, somebody_answers
-from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of
+from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of, print_statement
 from bridge.cli.show import console, count_of
 from bridge.errors import BridgeError, SettingsError, TapError
 from bridge.project.append import append_pipeline, raw_settings
@@ -181,8 +181,11 @@ def _choose_streams(written: _Written) -> int:
         console().print(f"or take it out again: singer-bridge remove {name}", soft_wrap=True)
         return code
     patterns = ask_streams(catalog)
-    proposals = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
-    complete = replace(written, entry=replace(written.entry, select=patterns, streams=lines_of(proposals)))
+    proposals, ready = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
+    entry = replace(written.entry, select=patterns, streams=lines_of(proposals))
+    if ready:
+        entry = replace(entry, values={**ready.settings, **entry.values})
+    complete = replace(written, entry=entry)
     if written.path.read_bytes() != after:
         hint = f"somebody changed it meanwhile; write it yourself:\n{name}:\n{complete.entry.text()}"
         raise SettingsError("the settings file is not the one that was written", hint=hint, file=written.path)
@@ -190,6 +193,8 @@ def _choose_streams(written: _Written) -> int:
     shown = f"{count_of(len(loaded_streams(catalog, patterns)), 'stream')} selected"
     shown += f", {len(proposals)} of them with a replication method" if proposals else ""
     console().print(f"[green]✓[/] {shown}", soft_wrap=True)
+    if ready:
+        print_statement(ready)
     console().print(f"next: singer-bridge run {name} --dry-run; then singer-bridge run {name}", soft_wrap=True)
     return 0
 
