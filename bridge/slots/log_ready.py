@@ -163,14 +163,14 @@ def _mysql(pipeline: Pipeline, program: str, places: Mapping[str, Place]) -> Log
     if "error" in asked:
         raise SlotError(f"the database was not asked: {asked['error']}")
     log, files, grants, existing_views = asked["answers"]
-    problem = _mysql_problem(log, files, grants)
+    problem = binlog_problem(log, files, grants)
     engine = {"engine": "mariadb"} if "mariadb" in str((log or [[""]])[0][-1]).lower() else {}
     no_tables = {(str(schema), str(table)) for schema, table in existing_views or ()}
     tables = {stream: "a view" if place in no_tables else "" for stream, place in places.items()}
     return LogReady(problem, tables, {key: value for key, value in engine.items() if not config.get(key)})
 
 
-def _mysql_problem(log: Any, files: Any, grants: Any) -> str:
+def binlog_problem(log: Any, files: Any, grants: Any) -> str:
     """Why the binary log cannot be read; empty if it can."""
     if not log:
         return "the server does not say whether it has a binary log"

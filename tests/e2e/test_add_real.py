@@ -274,7 +274,7 @@ def mysql_project(folder: Path, server: MariaDb) -> Project:
         "grant select on shop.* to 'reader'@'127.0.0.1'; create table shop.users (id int primary key, name text);"
         "create table shop.logs (line text); insert into shop.logs values ('a');"
         "create view shop.names as select name from shop.users;"
-        "insert into shop.users select seq, concat('user ', seq) from seq_1_to_300"
+        "use shop; insert into users select seq, concat('user ', seq) from seq_1_to_300"
     )
     tap = installed("pipelinewise-tap-mysql", "tap-mysql")
     (folder / "bridge.yaml").write_text(
