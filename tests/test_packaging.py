@@ -156,6 +156,26 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     assert said("python", "-c", found).split() == list(extra)
 
 
+@pytest.mark.slow
+def test_meltano_s_pip_url_is_resolved_from_a_clone(tmp_path: Path) -> None:
+    """What the definition for Meltano says is found by pip and by uv, without a release; so are extras, as docs say."""
+    command = [sys.executable, "-m", "target_bridge.plugin"]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+    pip_url = yaml.safe_load(printed)["pip_url"]
+    assert pip_url == ROOT.as_uri()
+    (example,) = re.findall(r"`pip_url: (\".*\[delta\].*\")`", (ROOT / "docs/target.md").read_text())
+    [with_extra] = shlex.split(yaml.safe_load(example).replace("file:///srv/singer-bridge", pip_url))
+    assert with_extra == f"singer-bridge[delta] @ {pip_url}"
+    venv.create(tmp_path / "venv", symlinks=True, with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    for pip in ([python, "-m", "pip", "install"], [UV, "pip", "install", "--python", python]):
+        for requirement in (pip_url, with_extra):
+            argv = [*pip, "--dry-run", "--no-deps", requirement]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+            said = re.sub(r"[-_]", "-", done.stdout + done.stderr)
+            assert (done.returncode, "Would install" in said, "singer-bridge" in said) == (0, True, True), said
+
+
 def _ignored(path: str) -> bool:
     """Whether .dockerignore keeps a file of this checkout out of the image: the last pattern that fits decides."""
     parents = [path, *(str(parent) for parent in PurePosixPath(path).parents if parent.name)]

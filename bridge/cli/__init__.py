@@ -22,6 +22,7 @@ _GROUPS = {
     "Set up": {
         "init": "Start a project: bridge.yaml and the files beside it.",
         "add": "Add a pipeline to bridge.yaml.",
+        "remove": "Remove a pipeline from bridge.yaml; its tables stay.",
         "discover": "Ask the tap which streams it has.",
         "select": "Choose the streams and columns to load.",
         "install": "Install the tap into a virtual environment of its own.",

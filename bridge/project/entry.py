@@ -1,4 +1,4 @@
-"""The text of a new pipeline: the tap's required settings, and its optional ones as comments."""
+"""The text of a new pipeline: the tap's required settings, and as comments the others that somebody has to decide."""
 
 from __future__ import annotations
 
@@ -17,6 +17,22 @@ _WIDTH = 114
 _PLAIN = re.compile(r"([A-Za-z_/]|\.{1,2}/)[A-Za-z0-9_./@+=-]*( ?[A-Za-z0-9_./@+=-]+)*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _EMPTY = {"object": "{}", "array": "[]"}
+_FEW = 12
+"""A tap with no more optional settings than these has all of them in the file."""
+_SOURCE = frozenset(
+    {
+        *("host", "hostname", "server", "port", "user", "username", "password", "database", "dbname", "db_name"),
+        *("url", "api_url", "base_url", "api_key", "token", "access_token", "auth_token", "refresh_token"),
+        *("client_id", "client_secret", "account", "subdomain", "domain", "site", "tenant"),
+        *("path", "filepath", "start_date", "filter_schemas", "filter_dbs"),
+    }
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+
+
+def finds_source(setting: Setting) -> bool:
+    """Whether a tap finds its source by this setting, or what to read of it: the user has to decide it."""
+    return setting.name in _SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,8 @@ class Entry:
     """Patterns of `source.select`."""
     streams: Sequence[str] = ()
     """Lines of `streams`."""
+    name: str = "NAME"
+    """The pipeline's name."""
 
     @property
     def variables(self) -> list[str]:
@@ -47,9 +65,7 @@ class Entry:
     @property
     def optional_variables(self) -> list[str]:
         """The variables in its comments: optional secrets."""
-        required = list(self._required())
-        settings = self.about.settings if self.about else ()
-        return [self._variable(setting) for setting in settings if setting.secret and setting not in required]
+        return [self._variable(setting) for setting in self._shown() if setting.secret]
 
     def text(self) -> str:
         """The block of YAML for the lines below the pipeline's name."""
@@ -71,18 +87,36 @@ class Entry:
             yield from (f"    {line}" for line in self.streams)
 
     def _config(self) -> Iterator[str]:
-        required = list(self._required())
         if self.about is None:
             yield "config:   # this tap does not tell its settings: look into its documentation"
             return
         yield "config:"
-        for setting in required:
-            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting))
-        optional = [setting for setting in self.about.settings if setting not in required]
-        if optional:
+        for setting in self._required():
+            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting, brief=True))
+        shown = self._shown()
+        if shown:
             yield from ('  ## Optional settings: take "# " away from a line to set one.', "  ##")
-        for setting in optional:
+        for setting in shown:
+            yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting, brief=True))
+        if more := len(self._optional()) - len(shown):
+            count = f"{more} more" if shown else f"{more} optional"
+            yield f"  ## The tap has {count} settings: singer-bridge config tap {self.name}"
+
+    def all_settings(self) -> Iterator[str]:
+        """Yield every setting as lines for `config`, the optional ones as comments, with all that the tap says."""
+        for setting in self._required():
+            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting))
+        for setting in self._optional():
             yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting))
+
+    def _optional(self) -> list[Setting]:
+        required = list(self._required())
+        return [setting for setting in (self.about.settings if self.about else ()) if setting not in required]
+
+    def _shown(self) -> list[Setting]:
+        """The optional settings that are written as comments: all if they are few, else those to decide."""
+        optional = self._optional()
+        return optional if len(optional) <= _FEW else [setting for setting in optional if finds_source(setting)]
 
     def _required(self) -> Iterator[Setting]:
         """Yield the settings to write: those that the tap requires, and those with a known value."""
@@ -134,9 +168,11 @@ def _asks(setting: Setting, values: Mapping[str, Any]) -> bool:
     return setting.secret or (setting.default is None and setting.kind not in _EMPTY)
 
 
-def _meaning(setting: Setting) -> str:
+def _meaning(setting: Setting, *, brief: bool = False) -> str:
+    """What a setting means; `brief`: the first sentence of it."""
     choices = f"one of {', '.join(map(str, setting.choices))}" if setting.choices else setting.kind
-    meaning = ". ".join(part for part in (choices, setting.description) if part)
+    description = _SENTENCE.split(setting.description)[0] if brief else setting.description
+    meaning = ". ".join(part for part in (choices, description) if part)
     return f"required: {meaning}" if setting.required else meaning
 
 

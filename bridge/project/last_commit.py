@@ -57,10 +57,11 @@ class LastCommits:
         return self._pipeline.name
 
     def of(self, storage: Storage) -> LastCommit | None:
-        """The last commit that the project noted for this lake; None without a readable note."""
+        """The last commit that the project noted for this lake; None without a readable note, or without a commit."""
         lake = self._lakes().get(storage.uri)
         with suppress(KeyError, TypeError, ValueError):
-            return LastCommit(int(lake["commit"]), str(lake["at"])) if lake else None
+            noted = LastCommit(int(lake["commit"]), str(lake["at"])) if lake else None
+            return noted if noted and noted.number else None
         return None
 
     def check(self, storage: Storage, *, full: bool) -> list[str]:
@@ -93,9 +94,9 @@ class LastCommits:
         return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"
 
     def note(self, storage: Storage, number: int) -> None:
-        """Note the last commit. If that fails, there is no note, and the run goes on."""
+        """Note the last commit; 0 is none. If that fails, there is no note, and the run goes on."""
         lakes = self._lakes()
-        if lakes.get(storage.uri, {}).get("commit") == number:
+        if lakes.get(storage.uri, {}).get("commit", 0) == number:
             return
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         text = dumps({"format": 1, "lakes": lakes | {storage.uri: {"commit": number, "at": at}}}, indent=2)

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from bridge.errors import SettingsError
+from bridge.project.block import behind_comments, line_after
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Key, Node
 from bridge.storage.local.folders import draft_of
@@ -168,39 +169,12 @@ def _inserted(text: str, source: yaml.MappingNode, patterns: Sequence[str]) -> s
     if len(new[0]) > _WIDTH:
         new = ["select:", *(f"  - {_quoted(pattern)}" for pattern in patterns)]
     lines = text.splitlines(keepends=True)
-    at = _behind_comments(lines, _after(key, value), len(indent))
+    at = behind_comments(lines, line_after(key, value), len(indent))
     if at and not lines[at - 1].endswith(("\n", "\r")):
         lines[at - 1] += end
     lines[at:at] = [f"{indent}{line}{end}" for line in new]
     return "".join(lines)
 
 
-def _behind_comments(lines: Sequence[str], at: int, indent: int) -> int:
-    """The line after comments that are indented deeper than the key: they belong to the entry above.
-
-    If such a setting is uncommented, it must be below that entry.
-    """
-    end = at
-    for number in range(at, len(lines)):
-        text = lines[number].strip()
-        if text and (not text.startswith("#") or lines[number].index("#") <= indent):
-            break
-        end = number + 1 if text else end
-    return end
-
-
 def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
-
-
-def _after(key: yaml.Node, value: yaml.Node) -> int:
-    """The line after an entry and all that is below its key."""
-    while isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
-        if value.start_mark.index < key.end_mark.index:
-            break
-        last = value.value[-1]
-        key, value = last if isinstance(last, tuple) else (key, last)
-    if value.start_mark.index < key.end_mark.index:  # an alias, whose own place is elsewhere
-        return int(key.end_mark.line) + 1
-    block = isinstance(value, yaml.ScalarNode) and value.style in ("|", ">") and not value.end_mark.column
-    return int(value.end_mark.line) + (0 if block else 1)

@@ -156,8 +156,8 @@ class _Reader:
                 self._note(child, child.error("unknown key", did_you_mean(key, allowed) or hint))
 
     def _own_pipelines(self, node: Node | None) -> None:
-        """Add the pipelines of one file. A name that another file has is a problem."""
-        if node is None or not self._mapping(node):
+        """Add the pipelines of one file, which may be none. A name that another file has is a problem."""
+        if node is None or node.value == "" or not self._mapping(node):
             return
         taken = {name.lower(): pipeline for name, pipeline in self._pipelines.items()}
         for name, pipeline in _children(node).items():
@@ -236,7 +236,7 @@ class _Reader:
 
     def _overlaid(self, node: Node | None) -> None:
         """An environment changes pipelines and adds none: a typing error must not become a pipeline."""
-        if self._mapping(node):
+        if node is not None and node.value != "" and self._mapping(node):
             for name, pipeline in _children(node).items():
                 if name not in self._pipelines:
                     guess = did_you_mean(name, self._pipelines) or "write it under pipelines: first"

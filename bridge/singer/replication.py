@@ -60,6 +60,8 @@ class Proposal:
     replication_key: str | None
     load_method: Literal["auto", "upsert", "append-only"]
     reason: str
+    has_log: bool = False
+    """Whether the log of its database tells its changes."""
 
     def settings(self) -> dict[str, str]:
         """As the keys of `streams.<stream>` in bridge.yaml."""
@@ -80,10 +82,11 @@ def _plain(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text).decode().strip()
 
 
-def propose(entry: StreamEntry, nulls: Collection[str] = ()) -> Proposal:
+def propose(entry: StreamEntry, nulls: Collection[str] = (), log: str | None = None) -> Proposal:
     """Propose for a stream of a catalog; the catalog's own method and key stay.
 
-    `nulls`: columns with NULLs. No incremental run sees such a row again, so none of them is proposed.
+    `nulls`: columns with NULLs. No incremental run sees such a row again, so none of them is proposed. `log`: why the
+    log of the database does not tell the table's changes, empty if it does, None if that is not known.
     """
     name, alone = stream_id(entry), {"streams": [entry]}
     keys, candidates = tuple(key_properties(entry)), _candidates(entry)
@@ -91,6 +94,8 @@ def propose(entry: StreamEntry, nulls: Collection[str] = ()) -> Proposal:
     declared, chosen = replication_method(alone, name), replication_key(alone, name)
     column = chosen or next((one.column for one in whole if one.kind == "updated"), None)
     method = declared if declared in ("FULL_TABLE", "INCREMENTAL", "LOG_BASED") else None
+    has_log = log == "" and bool(keys)
+    method = method or ("LOG_BASED" if has_log and not chosen else None)
     method = method or ("INCREMENTAL" if chosen or (column and keys) else "FULL_TABLE")
     if method == "INCREMENTAL" and column is None and candidates:
         column = (whole or candidates)[0].column
@@ -104,15 +109,18 @@ def propose(entry: StreamEntry, nulls: Collection[str] = ()) -> Proposal:
         method=method,  # type: ignore[arg-type]
         replication_key=column,
         load_method="upsert" if merges else "auto",
-        reason=_reason(declared, method, column, keys) + _of_nulls(candidates, column, nulls),
+        reason=_reason(declared, method, column, keys) + _of_nulls(candidates, column, nulls) + _of_log(log, declared),
+        has_log=has_log,
     )
 
 
 def _reason(declared: str | None, method: str, column: str | None, keys: tuple[str, ...]) -> str:
     if declared:
         return f"the catalog says {declared}"
+    by = f", merged by {', '.join(keys)}" if keys else ""
+    if method == "LOG_BASED":
+        return f"the server's log tells each insert, update and delete{by}"
     if method == "INCREMENTAL":
-        by = f", merged by {', '.join(keys)}" if keys else ""
         return f"{column} tells which rows are new or changed{by}; deleted rows stay"
     if keys:
         return "no column tells which rows have changed; each run loads the whole table"
@@ -125,6 +133,11 @@ def _of_nulls(candidates: Collection[Candidate], column: str | None, nulls: Coll
         return f"; {column} is NULL in some rows: incremental runs do not see these again"
     left = [one.column for one in candidates if one.column in nulls and one.kind == "updated"]
     return f"; {', '.join(left)}: NULL in some rows, which incremental runs would not see again" if left else ""
+
+
+def _of_log(log: str | None, declared: str | None) -> str:
+    """Why the table is not read from the log."""
+    return f"; the log has no changes of it: {log}" if log and not declared else ""
 
 
 def _candidates(entry: StreamEntry) -> tuple[Candidate, ...]:

@@ -2,7 +2,8 @@
 
 `target-bridge.yml` and `tap-bridge.yml` of `deploy/meltano` are for `meltano add --from-ref`; the files below `hub/`
 are entries for the hub of plugins. `python -m target_bridge.plugin deploy/meltano` writes them again. Without a folder
-it prints the definition of the target, or with `tap` that of the tap. Both also come with their packages.
+it prints the definition of the target, or with `tap` that of the tap: to be installed from where this package itself
+came from. Both also come with their packages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from target_bridge.settings import ALIASES
 _VALUES = {"path": "$MELTANO_EXTRACT__LOAD_SCHEMA", "pipeline": "$MELTANO_ENVIRONMENT.$MELTANO_EXTRACTOR_NAME"}
 """Defaults that only Meltano can know: its own folder, and its own commit log, for each extractor."""
 _KINDS = {"boolean": "boolean", "integer": "integer", "number": "decimal", "array": "array", "object": "object"}
-_VARIANT = "singer-bridge"
+_VARIANT = _PACKAGE = "singer-bridge"
 _LOADS = "Loads any tap into a lake of Parquet, Delta or Iceberg tables, each row exactly once, on Spark"
 _READS = "Reads the tables and views of a Singer Bridge lake, commit by commit: new rows, changed rows, deletions"
 _UNKNOWN = "validate-records"
@@ -35,6 +37,13 @@ def about(module: str = "target_bridge") -> dict[str, Any]:
     words = [sys.executable, "-m", module, "--about", "--format=json"]
     answer: dict[str, Any] = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
     return answer
+
+
+def installed_from() -> str:
+    """What pip installs this package from again: its name on the index, or the clone, wheel or repository."""
+    facts = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
+    url, repository = str(facts.get("url") or _PACKAGE), facts.get("vcs_info")
+    return f"{repository['vcs']}+{url}@{repository['commit_id']}" if repository else url
 
 
 def plugin_files(target: dict[str, Any], tap: dict[str, Any]) -> dict[str, str]:
@@ -60,7 +69,7 @@ def _definition(about: dict[str, Any], name: str, label: str, description: str) 
         "variant": _VARIANT,
         "label": label,
         "description": description,
-        "pip_url": "singer-bridge",
+        "pip_url": _PACKAGE,
         "executable": "target-bridge" if loads else name,
         "capabilities": sorted(set(about["capabilities"]) - {_UNKNOWN}),
         "settings_group_validation": [["bucket"]],
@@ -123,7 +132,8 @@ def _text(content: dict[str, Any]) -> str:
 if __name__ == "__main__":
     files = plugin_files(about(), about("tap_bridge"))
     if sys.argv[1:] in ([], ["tap"]):
-        sys.stdout.write(files["tap-bridge.yml" if sys.argv[1:] else "target-bridge.yml"])
+        text = files["tap-bridge.yml" if sys.argv[1:] else "target-bridge.yml"]
+        sys.stdout.write(text.replace(f"\npip_url: {_PACKAGE}\n", f"\npip_url: {installed_from()}\n"))
     for path, text in files.items() if sys.argv[1:] not in ([], ["tap"]) else ():
         file = Path(sys.argv[1]) / path
         file.parent.mkdir(parents=True, exist_ok=True)

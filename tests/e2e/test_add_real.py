@@ -1,4 +1,4 @@
-"""A new user adds a real PostgreSQL: what is answered, and what is pasted, leads to a right lake, twice."""
+"""A new user adds a real database: what is answered, and what is pasted, leads to a right lake, twice."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from bridge.demo.database import Server, private_postgres
 from bridge.settings.load import check, load
-from tests.support.terminal import talk
+from tests.support.terminal import talk, talked
 
-from .realtaps import Project, installed
+from .realtaps import BINLOG, MariaDb, Project, installed, mariadb
+from .walserver import WalServer, wal_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
@@ -78,6 +79,7 @@ def test_what_is_answered_leads_to_a_right_lake_twice(
     streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", ""), ("(yes, each, no) [yes]: ", "")]
     said = talk(f"add p --tap {project.tap}", [*answers(server), *streams], project.folder)
     assert "3 streams, and" in said
+    assert "LOG_BASED is not proposed: the server's wal_level is replica" in said
     assert "INCREMENTAL by updated_at" in said
     assert "3 streams selected, 3 of them with a replication method" in said, said
     text = (project.folder / "bridge.yaml").read_text()
@@ -104,8 +106,13 @@ def test_what_is_pasted_and_uncommented_is_right(
     assert project.command("add", "p", "--tap", str(project.tap)).code == 0
     text = file.read_text()
     assert "..." not in text
-    assert "next_page" not in text
-    file.write_text(re.sub(r"# sqlalchemy_url: .*", f'sqlalchemy_url: "{url}"', text))
+    assert text.count("#") < 20
+    assert "singer-bridge config tap p" in text
+    printed = project.command("config", "tap", "p").out
+    line = re.sub(
+        r".*# (sqlalchemy_url: ).*", rf'        \1"{url}"', printed[printed.index("# sqlalchemy_url") :].split("\n")[0]
+    )
+    file.write_text(text.replace("config:\n", f"config:\n{line}\n"))
     doctor = project.command("doctor", "p", "--no-spark")
     assert (doctor.code, "nothing is selected, and there is no catalog" in doctor.out) == (0, True), doctor.out
     assert project.command("discover", "p").code == 0
@@ -157,3 +164,151 @@ def test_a_replication_key_with_nulls(server: Server, sql: Callable[[str], objec
     for count in (200, 200):
         done = project.command("run", "p", "--json")
         assert [(each["kind"], each["rows"]) for each in done.json["differences"]] == [("null_replication_key", count)]
+
+
+def proposed(project: Project) -> str:
+    """What `discover` proposes, pasted below the pipeline, and into its tap's settings; returns what it printed."""
+    done = project.command("discover", "p")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines(keepends=True)
+    start = lines.index("    streams:\n")
+    pasted = [line for line in lines[start:] if line.startswith("    ")]
+    settings = [line.split("source.config: ")[1] for line in lines if line.startswith("for LOG_BASED: ")]
+    file = project.folder / "bridge.yaml"
+    text = file.read_text().replace(
+        "      config:\n", f"      config:\n{''.join(f'        {one}' for one in settings)}"
+    )
+    file.write_text(text + "".join(pasted))
+    return done.out
+
+
+@pytest.fixture(scope="module")
+def wal() -> Iterator[WalServer]:
+    with wal_server() as server:
+        yield server
+
+
+@pytest.fixture
+def logged(wal: WalServer) -> WalServer:
+    """A server whose log LOG_BASED can read, with the tables."""
+    with wal.connect(autocommit=True) as connection:
+        connection.execute("drop schema public cascade; create schema public")
+        connection.execute(TABLES)
+        connection.execute("create view totals as select count(*) from users")
+        connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+    return wal
+
+
+def statement(said: str) -> str:
+    """What it says that has to be typed in the database."""
+    [first] = re.findall(r"^first: (.*)$", said, re.MULTILINE)
+    return str(first)
+
+
+def follows(project: Project, change: Callable[[str], object]) -> None:
+    """Two runs, rows changed and deleted between them: the lake has what the tables have."""
+    for _ in range(2):
+        done = project.command("run", "p")
+        assert done.code == 0, done.err
+        assert counts(project)["logs"] == 100
+        there = project.rows("public-users", "count(*) filter (_sdc_deleted_at is null)", "1")
+        change("delete from users where id = 300; update users set name = 'new' where id = 1")
+        change("insert into users values (301, 'last') on conflict do nothing")
+    assert there == [(300,)]
+    assert project.rows("public-users", "name")[:1] == [("new",)]
+    assert project.rows("public-users", "id, _sdc_deleted_at is null")[-2:] == [(300, False), (301, True)]
+
+
+def test_a_log_that_can_be_read_is_proposed(logged: WalServer, project: Project) -> None:
+    """Tables with a key come from the log, the others whole; what it says is to be typed makes the slot."""
+    login = [("host: ", "127.0.0.1"), ("port [5432]: ", str(logged.port)), ("user: ", "postgres")]
+    login += [("password: ", "none"), ("database: ", "postgres"), ("no more): ", "")]
+    streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", ""), ("(yes, each, no) [yes]: ", "each")]
+    streams += [("public-users: replicate by (updated_at, id, log, full) [log]: ", "")]
+    streams += [("public-orders: replicate by (id, log, full) [log]: ", "full")]
+    done = talked(f"add p --tap {project.tap}", [*login, *streams], project.folder)
+    assert (done.code, "LOG_BASED is not proposed" in done.out) == (0, False), done.out
+    text = (project.folder / "bridge.yaml").read_text()
+    assert "## the server's log tells each insert, update and delete, merged by id\n" in text
+    source = load(project.folder / "bridge.yaml", {}).pipeline("p")
+    assert {name: keys.replication_method for name, keys in source.streams.items()} == {
+        "public-users": "LOG_BASED",
+        "public-orders": "FULL_TABLE",
+        "public-logs": "FULL_TABLE",
+        "public-totals": "FULL_TABLE",
+    }
+    assert statement(done.out) == "SELECT pg_create_logical_replication_slot('singer_p', 'wal2json')"
+    assert logged.slots() == {}
+    logged.sql(statement(done.out))
+    follows(project, logged.sql)
+
+
+def test_the_other_tap_and_a_role_without_rights(logged: WalServer, tmp_path: Path) -> None:
+    """A role that may not replicate gets the reason in a line; once it may, what is pasted and typed is right."""
+    tap = installed("pipelinewise-tap-postgres", "tap-postgres")
+    project = Project(tmp_path, tap, {})
+    logged.sql("drop role if exists reader")
+    logged.sql("create role reader login; grant usage on schema public to reader")
+    logged.sql("grant select on all tables in schema public to reader; grant pg_read_all_stats to reader")
+    (tmp_path / "bridge.yaml").write_text(
+        f"pipelines:\n  p:\n    source:\n      tap: {tap}\n      select: [public-*]\n      config:\n"
+        f"        host: 127.0.0.1\n        port: {logged.port}\n        user: reader\n        password: none\n"
+        "        dbname: postgres\n        filter_schemas: public\n        logical_poll_total_seconds: 4\n"
+        "    destination: {bucket: lake}\n"
+    )
+    refused = project.command("discover", "p").out
+    assert "LOG_BASED is not proposed: the tap's role may not replicate; ALTER ROLE reader REPLICATION" in refused
+    assert "replication_method: LOG_BASED" not in refused
+    logged.sql("alter role reader replication")
+    said = proposed(project)
+    assert "public-users: {replication_method: LOG_BASED, load_method: upsert}" in said
+    assert "public-logs: {replication_method: FULL_TABLE}" in said
+    logged.sql(statement(said))
+    follows(project, logged.sql)
+    logged.sql("drop owned by reader; drop role reader")
+
+
+def mysql_project(folder: Path, server: MariaDb) -> Project:
+    server.sql(
+        "create user 'reader'@'127.0.0.1' identified by 'secret'; create database shop;"
+        "grant select on shop.* to 'reader'@'127.0.0.1'; create table shop.users (id int primary key, name text);"
+        "create table shop.logs (line text); insert into shop.logs values ('a');"
+        "create view shop.names as select name from shop.users;"
+        "use shop; insert into users select seq, concat('user ', seq) from seq_1_to_300"
+    )
+    tap = installed("pipelinewise-tap-mysql", "tap-mysql")
+    (folder / "bridge.yaml").write_text(
+        f"pipelines:\n  p:\n    source:\n      tap: {tap}\n      select: [shop-users, shop-logs]\n      config:\n"
+        f"        host: 127.0.0.1\n        port: '{server.port}'\n        user: reader\n        password: secret\n"
+        "        filter_dbs: shop\n    destination: {bucket: lake}\n"
+    )
+    return Project(folder, tap, {})
+
+
+def test_mariadb_with_a_log_of_rows(tmp_path: Path) -> None:
+    """Rights and format are asked for, each problem in a line; without one, what is pasted follows the table."""
+    with mariadb(*BINLOG) as server:
+        project = mysql_project(tmp_path, server)
+        assert "not proposed: the user may not read the log: GRANT REPLICATION" in project.command("discover", "p").out
+        server.sql("grant replication client, replication slave on *.* to 'reader'@'127.0.0.1'")
+        server.sql("set global binlog_format = 'STATEMENT'")
+        assert "not proposed: the server's binlog_format is STATEMENT" in project.command("discover", "p").out
+        server.sql("set global binlog_format = 'ROW'")
+        said = proposed(project)
+        assert "shop-users: {replication_method: LOG_BASED, load_method: upsert}" in said
+        assert "shop-logs: {replication_method: FULL_TABLE}" in said
+        assert 'below source.config: engine: "mariadb"' in said
+        for _ in range(2):
+            done = project.command("run", "p")
+            assert done.code == 0, done.err
+            server.sql("delete from shop.users where id = 300; update shop.users set name = 'new' where id = 1")
+        assert project.rows("shop-users", "name")[:1] == [("new",)]
+        assert project.rows("shop-users", "count(*), count(*) filter (_sdc_deleted_at is null)", "1") == [(300, 299)]
+
+
+def test_mariadb_without_a_log(tmp_path: Path) -> None:
+    """It says what to set; the tables are proposed as before."""
+    with mariadb() as server:
+        said = mysql_project(tmp_path, server).command("discover", "p").out
+    assert "LOG_BASED is not proposed: the server has no binary log: set log_bin" in said
+    assert "shop-users: {replication_method: FULL_TABLE}" in said

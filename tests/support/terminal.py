@@ -15,6 +15,8 @@ from pathlib import Path
 
 from click import unstyle
 
+from tests.support.shell import Done
+
 _PATIENCE = 120
 """Seconds that a question may take to come."""
 _ON_THIS_TERMINAL = """
@@ -26,6 +28,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def talk(command: str, answers: list[tuple[str, str]], folder: Path | None = None, **environ: str) -> str:
     """Type a command on a terminal of its own, answer each question as it comes; return all that was said."""
+    return talked(command, answers, folder, **environ).out
+
+
+def talked(command: str, answers: list[tuple[str, str]], folder: Path | None = None, **environ: str) -> Done:
+    """The same with the exit code."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     program = [sys.executable, "-c", _ON_THIS_TERMINAL, sys.executable, "-m", "bridge", *shlex.split(command)]
@@ -46,8 +53,8 @@ def talk(command: str, answers: list[tuple[str, str]], folder: Path | None = Non
             while more := os.read(ours, 4096).decode():
                 said += more
         except OSError:  # the other end is closed
-            pass
+            one.wait(_PATIENCE)
         finally:
             one.kill()
             os.close(ours)
-    return unstyle(said).replace("\r", "")
+    return Done(one.returncode, unstyle(said).replace("\r", ""), "")

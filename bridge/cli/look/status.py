@@ -20,17 +20,21 @@ from bridge.query.status import ahead_text, pipeline_status
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
+_FAILED, _HELD_BACK, _LATE, _MARKED = 1, 5, 6, 7
+"""Exit codes of `--exit-code`, besides those of settings and lakes that cannot be read."""
 
 
 @click.command()
 @pipeline_verb
 @click.option("--notify", is_flag=True, help="Tell the receivers of `notify` which runs died and what is stale, once.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if a run failed, 5 to 7 if something else is wrong.")
 @json_option()
-def status(selection: Selection, notify: bool, json_output: bool) -> int:
+def status(selection: Selection, notify: bool, exit_code: bool, json_output: bool) -> int:
     """Show how each pipeline stands: its last run, the age of its bookmarks, and which run holds it.
 
     \b
     singer-bridge status
+    singer-bridge status --exit-code -q
     singer-bridge status --to ./lake --json
     """
     now = datetime.now(timezone.utc)
@@ -57,7 +61,13 @@ def status(selection: Selection, notify: bool, json_output: bool) -> int:
             _note_held_back(facts)
             if facts.get("ahead"):
                 note("warning", "yellow", f"{facts['pipeline']}: {ahead_text(facts['ahead'])}")
-    return code
+    return max([code, *map(_code, pipelines)]) if exit_code else code
+
+
+def _code(facts: dict[str, Any]) -> int:
+    """The exit code for a pipeline: the highest that applies, 0 if all is well."""
+    wrong = {_FAILED: "failures", _HELD_BACK: "held_back", _LATE: "stale", _MARKED: "marks"}
+    return max((code for code, key in wrong.items() if facts.get(key)), default=0)
 
 
 def _notify(selection: Selection, chosen: ChosenPipeline) -> None:

@@ -110,7 +110,10 @@ def _say(facts: dict[str, Any], name: str) -> None:
     if not facts["findings"] and not facts["commit"]:
         _print("yellow", "!", f"nothing to verify: the lake has no commit of {name}")
         return
-    _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{summary}: {_counts(facts)}")
+    counts = _counts(facts)
+    if not facts["commit"]:
+        counts = f"nothing is committed, so no reader sees a row; singer-bridge runs show {name} says how the run ended"
+    _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{summary}: {counts}")
     if facts["running"]:
         text = f"run {facts['running']} holds the pipeline: what it is about to write was not judged"
         _print("bold", "note:", text)

@@ -15,7 +15,7 @@ import click
 from bridge.cli.events import report
 from bridge.cli.selection import Selection, settings_file, typed
 from bridge.cli.setup.ask import Answers, ask_settings, somebody_answers
-from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of
+from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of, print_statement
 from bridge.cli.show import console, count_of
 from bridge.errors import BridgeError, SettingsError, TapError
 from bridge.project.append import append_pipeline, raw_settings
@@ -42,11 +42,12 @@ _NO_FILE = "singer-bridge init writes one"
 @click.option("--to", metavar="URI", help="Bucket (default: where the other pipelines go, else ./lake).")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward).")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is required becomes a variable to fill in.")
-def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> None:
+def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path | None, yes: bool) -> int:
     """Add a pipeline to bridge.yaml, with the settings that the tap needs; the rest of the file stays as it is.
 
     On a terminal it asks for the settings, discovers the streams, and proposes how to replicate each; passwords go into
-    .env. Without a terminal, and in CI, each required setting becomes a variable.
+    .env. Without a terminal, and in CI, each required setting becomes a variable. If the discovery fails, the pipeline
+    stays added, and the exit code is 1, or 2 if a setting is wrong.
 
     \b
     singer-bridge add users --tap tap-smoke
@@ -65,7 +66,7 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     answers = ask_settings(description, prefix, variables) if description and asks else Answers()
     command = shlex.join([_beside(argv[0], folder) if "/" in argv[0] else argv[0], *argv[1:]])
     bucket = _beside(to, folder) if to else _bucket(raw)
-    entry = Entry(command, description, pip_url, bucket, prefix, answers.values, frozenset(answers.needed))
+    entry = Entry(command, description, pip_url, bucket, prefix, answers.values, frozenset(answers.needed), name=new)
     written = _Written(path, new, path.read_bytes(), entry)
     append_pipeline(path, new, entry.text())
     set_variables(folder / ".env", answers.secrets)
@@ -74,9 +75,9 @@ def add(new: str, *, tap: str, pip_url: str | None, to: str | None, file: Path |
     missing = [name for name in entry.variables if name not in answers.secrets and name not in variables]
     _say(path, new, description, missing, answers)
     if asks and not missing and _discovers():
-        _choose_streams(written)
-    else:
-        console().print(f"next: singer-bridge doctor {new}, then singer-bridge discover {new}", soft_wrap=True)
+        return _choose_streams(written)
+    console().print(f"next: singer-bridge doctor {new}, then singer-bridge discover {new}", soft_wrap=True)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,11 @@ def _discovers() -> bool:
     return click.confirm("discover its streams now?", default=True)
 
 
-def _choose_streams(written: _Written) -> None:
-    """Discover, ask which streams to load and how, and write that. After an error the pipeline stays added."""
+def _choose_streams(written: _Written) -> int:
+    """Discover, ask which streams to load and how, and write that; return the exit code.
+
+    After an error the pipeline stays added: its answers need not be typed again.
+    """
     name, after = written.name, written.path.read_bytes()
     try:
         chosen = Selection((name,), written.path).pipeline()
@@ -167,16 +171,21 @@ def _choose_streams(written: _Written) -> None:
         if catalog is None:
             click.echo("this tap does not discover: it decides by itself what it sends")
             console().print(f"next: singer-bridge run {typed(chosen.pipeline)}", soft_wrap=True)
-            return
+            return 0
         if not catalog["streams"]:
             raise TapError("the tap finds no streams", hint="look at what its user may see, and at its settings")
     except BridgeError as error:
-        report(error)
-        console().print(f"the pipeline is added; correct it, then: singer-bridge discover {name}", soft_wrap=True)
-        return
+        code = report(error)
+        correct = f"the pipeline is added: correct its settings in {written.path.name}, or its passwords in .env"
+        console().print(f"{correct}, then: singer-bridge discover {name}", soft_wrap=True)
+        console().print(f"or take it out again: singer-bridge remove {name}", soft_wrap=True)
+        return code
     patterns = ask_streams(catalog)
-    proposals = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
-    complete = replace(written, entry=replace(written.entry, select=patterns, streams=lines_of(proposals)))
+    proposals, ready = ask_proposals(source, catalog, loaded_streams(catalog, patterns))
+    entry = replace(written.entry, select=patterns, streams=lines_of(proposals))
+    if ready:
+        entry = replace(entry, values={**ready.settings, **entry.values})
+    complete = replace(written, entry=entry)
     if written.path.read_bytes() != after:
         hint = f"somebody changed it meanwhile; write it yourself:\n{name}:\n{complete.entry.text()}"
         raise SettingsError("the settings file is not the one that was written", hint=hint, file=written.path)
@@ -184,7 +193,10 @@ def _choose_streams(written: _Written) -> None:
     shown = f"{count_of(len(loaded_streams(catalog, patterns)), 'stream')} selected"
     shown += f", {len(proposals)} of them with a replication method" if proposals else ""
     console().print(f"[green]✓[/] {shown}", soft_wrap=True)
+    if ready:
+        print_statement(ready)
     console().print(f"next: singer-bridge run {name} --dry-run; then singer-bridge run {name}", soft_wrap=True)
+    return 0
 
 
 def _say(path: Path, name: str, description: About | None, missing: Sequence[str], answers: Answers) -> None:
@@ -196,8 +208,7 @@ def _say(path: Path, name: str, description: About | None, missing: Sequence[str
     if description is None:
         out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
     elif description.settings and not description.required and not (answers.values or answers.needed):
-        out.print(
-            f"  {description.name or 'the tap'} marks no setting as required; uncomment what it needs", soft_wrap=True
-        )
+        text = f"  {description.name or 'the tap'} marks no setting as required; write what it needs below config"
+        out.print(f"{text}: singer-bridge config tap {name} prints all", soft_wrap=True)
     elif missing:
         out.print(f"  fill in, in .env: {', '.join(missing)}", soft_wrap=True)

@@ -14,19 +14,10 @@ import click
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console
 from bridge.errors import did_you_mean
-from bridge.project.entry import variable_name
+from bridge.project.entry import finds_source, variable_name
 from bridge.tap.about import About, Setting
 
 _TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean": click.BOOL}
-_CONNECTION = frozenset(
-    {
-        *("host", "hostname", "server", "port", "user", "username", "password", "database", "dbname", "db_name"),
-        *("url", "api_url", "base_url", "api_key", "token", "access_token", "auth_token", "refresh_token"),
-        *("client_id", "client_secret", "account", "subdomain", "domain", "site", "tenant"),
-        *("path", "filepath", "start_date"),
-    }
-)
-"""Names of settings with which a tap finds its source. They are asked for if the tap marks none as required."""
 
 
 @dataclass
@@ -50,7 +41,7 @@ def ask_settings(description: About, prefix: str, variables: Mapping[str, str]) 
     A secret whose variable is set is not asked for.
     """
     answers = Answers()
-    asked = list(description.required) or [setting for setting in description.settings if setting.name in _CONNECTION]
+    asked = list(description.required) or list(filter(finds_source, description.settings))
     if asked and not description.required:
         console().print("[dim]the tap marks no setting as required; Enter leaves one out[/]")
     for setting in asked:

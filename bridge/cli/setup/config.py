@@ -12,13 +12,19 @@ from typing import Any
 import click
 
 from bridge.cli.options import file_options, json_option, pipeline_verb
+from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, environment, readable_in, settings_file
 from bridge.cli.show import as_json, console, count_of, note
-from bridge.errors import SettingsError
+from bridge.errors import SettingsError, TapError
+from bridge.project.entry import Entry
+from bridge.project.taps import installables
 from bridge.settings.load import Problem, check, load
 from bridge.settings.options import Pipeline
+from bridge.tap.about import about
 from bridge.tap.catalog_store import CatalogStore, with_names
+from bridge.tap.process import find_executable
 from bridge.tap.source import home_folder
+from bridge.tap.venv import Venv
 
 
 @click.group()
@@ -154,3 +160,32 @@ def schema() -> None:
     from importlib.resources import files
 
     click.echo(files("bridge.settings").joinpath("bridge.schema.json").read_text(encoding="utf-8"), nl=False)
+
+
+@config.command("tap")
+@pipeline_verb
+def tap_(selection: Selection) -> None:
+    """Print every setting that the tap has, as lines to paste below `config`; the tap must be installed.
+
+    `add` writes those that the tap requires, or finds its source by. No password has to be set.
+
+    \b
+    singer-bridge config tap flights
+    """
+    if selection.to is not None:
+        raise SettingsError("config tap reads source.tap from a bridge.yaml", hint="leave out --to and --name")
+    path = settings_file(selection.file, "singer-bridge init writes one")
+    taps = installables(path, os.environ, environment(), selection.name)
+    if len(taps) > 1:
+        names = ", ".join(tap.pipeline for tap in taps)
+        raise SettingsError("which pipeline? there are several", hint=f"give one of the names: {names}")
+    (tap,) = taps
+    environ = dict(os.environ) | tap.source.env
+    programs = Venv(home_folder(path), tap.source.pip_url).bin if tap.source.pip_url else None
+    argv = find_executable(tap.source.argv, programs, environ)
+    described = about(argv, environ)
+    if described is None:
+        hint = "look into its documentation"
+        raise TapError("the tap does not tell its settings", hint=hint, tap=Path(argv[0]).name)
+    for line in Entry(argv[0], described, prefix=Path(argv[0]).name, name=tap.pipeline).all_settings():
+        echo(line)

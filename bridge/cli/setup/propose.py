@@ -9,13 +9,16 @@ import click
 
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console, count_of, note, print_table
+from bridge.exact_json import dumps
 from bridge.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched
+from bridge.slots.log_ready import LogReady, log_ready
 from bridge.tap.ask_postgres import columns_with_nulls
 from bridge.tap.source import Source
 
-_FULL = "full"
+_FULL, _LOG = "full", "log"
+_CHOSEN = "as chosen"
 _LISTED = 40
 
 
@@ -50,27 +53,36 @@ def _default_patterns(catalog: Catalog) -> list[str]:
     return [stream_id(entry) for entry in own]
 
 
-def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
-    """Show how these streams could be replicated, and return the proposals that the user accepts."""
-    proposals = _proposals(source, catalog, streams)
+def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> tuple[list[Proposal], LogReady | None]:
+    """Show how these streams could be replicated, and return the proposals that the user accepts.
+
+    The second value is what the tap and its database need for those from the log; None if there are none.
+    """
+    proposals, ready = _proposals(source, catalog, streams)
     _print(proposals)
     answer = click.prompt(
         "replicate them so?", type=click.Choice(["yes", "each", "no"]), default="yes", show_choices=True
     )
     if answer == "no":
-        return []
-    return proposals if answer == "yes" else [_ask_one(proposal) for proposal in proposals]
+        return [], None
+    accepted = proposals if answer == "yes" else [_ask_one(proposal) for proposal in proposals]
+    return accepted, ready if any(each.method == "LOG_BASED" for each in accepted) else None
 
 
-def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> list[Proposal]:
-    """Propose for these streams; a database that can be asked says which columns have NULLs."""
+def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> tuple[list[Proposal], LogReady | None]:
+    """Propose for these streams; a database that can be asked says what its log tells, and which columns have NULLs."""
     entries = [entry for entry in catalog["streams"] if stream_id(entry) in streams]
-    first = [propose(entry) for entry in entries]
+    ready = log_ready(source.pipeline, source.argv, entries) if entries else None
+    if ready and ready.problem:
+        note("note", "dim", source.redact.text(f"LOG_BASED is not proposed: {ready.problem}"))
+    log = ready.tables if ready and not ready.problem else {}
+    first = [propose(entry, log=log.get(stream_id(entry))) for entry in entries]
     doubtful = {each.stream: _doubtful(each) for each in first if each.method == "INCREMENTAL"}
     nulls, notes = columns_with_nulls(source.pipeline, source.argv, catalog, doubtful)
     for text in notes:
         note("warning", "yellow", source.redact.text(text))
-    return [propose(entry, nulls.get(stream_id(entry), ())) for entry in entries] if nulls else first
+    whole = [propose(entry, nulls.get(stream_id(entry), ()), log.get(stream_id(entry))) for entry in entries]
+    return whole if nulls else first, ready if any(each.method == "LOG_BASED" for each in whole) else None
 
 
 def _doubtful(proposal: Proposal) -> list[str]:
@@ -94,27 +106,33 @@ def _method(proposal: Proposal) -> str:
 
 
 def _ask_one(proposal: Proposal) -> Proposal:
-    """Ask for the replication column of one stream."""
+    """Ask for the replication column of one stream, or whether to read all of it, or the log."""
     columns = [candidate.column for candidate in proposal.candidates]
-    if not columns:
+    if not columns and not proposal.has_log:
         return proposal
-    default = proposal.replication_key or _FULL
-    kind = click.Choice(list(dict.fromkeys([*columns, default, _FULL])))
+    default = _LOG if proposal.method == "LOG_BASED" else proposal.replication_key or _FULL
+    kind = click.Choice(list(dict.fromkeys([*columns, *([_LOG] if proposal.has_log else []), default, _FULL])))
     answer = click.prompt(plain(f"{proposal.stream}: replicate by"), type=kind, default=default)
     if answer == default:
         return proposal
     if answer == _FULL:
-        return replace(proposal, method="FULL_TABLE", replication_key=None, load_method="auto")
-    incremental = replace(proposal, method="INCREMENTAL", replication_key=answer)
+        return replace(proposal, method="FULL_TABLE", replication_key=None, load_method="auto", reason=_CHOSEN)
+    if answer == _LOG:
+        return replace(proposal, method="LOG_BASED", replication_key=None, load_method="upsert", reason=_CHOSEN)
+    incremental = replace(proposal, method="INCREMENTAL", replication_key=answer, reason=_CHOSEN)
     if proposal.keys:
         return replace(incremental, load_method="upsert")
     return replace(incremental, load_method="append-only")
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:
-    """The proposals as lines for `streams:`, each with its reason above it, on one line whatever a column is called."""
-    reasons = (" ".join(proposal.reason.splitlines()) for proposal in proposals)
-    return [line for reason, each in zip(reasons, proposals, strict=True) for line in (f"## {reason}", each.line())]
+    """The proposals as lines for `streams:`, those of one reason together below it, on a line of its own."""
+    reasons = dict.fromkeys(proposal.reason for proposal in proposals)
+    return [
+        line
+        for reason in reasons
+        for line in (f"## {' '.join(reason.splitlines())}", *(p.line() for p in proposals if p.reason == reason))
+    ]
 
 
 def print_unknown(source: Source, catalog: Catalog, name: str) -> None:
@@ -125,10 +143,22 @@ def print_unknown(source: Source, catalog: Catalog, name: str) -> None:
     pipeline = source.pipeline
     loaded = loaded_streams(catalog, pipeline.source.select)
     open_ = {one for one in loaded if not replication_method(catalog, one) and pipeline.load_method(one) == "auto"}
-    unknown = _proposals(source, catalog, open_)
+    unknown, ready = _proposals(source, catalog, open_)
     if not unknown:
         return
     what = f"no replication method is known of {count_of(len(unknown), 'stream')}"
     note("proposal", "yellow", f"{what}; choose in bridge.yaml, under pipelines.{name}:")
     for line in ["streams:", *(f"  {line}" for line in lines_of(unknown))]:
         console().print(f"    {line}", markup=False, soft_wrap=True)
+    if ready:
+        for key, value in ready.settings.items():
+            note("for LOG_BASED", "yellow", f"below source.config: {key}: {dumps(value).decode().strip()}")
+        print_statement(ready)
+
+
+def print_statement(ready: LogReady) -> None:
+    """Print what somebody has to type in the database before the first run from its log."""
+    if ready.statement:
+        text = "type it in the database, before the first run; the slot keeps the server's log until the pipeline runs"
+        console().print(f"first: {ready.statement}", markup=False, soft_wrap=True)
+        console().print(f"  {text}", soft_wrap=True)

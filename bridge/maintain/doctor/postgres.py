@@ -19,22 +19,10 @@ from bridge.singer.catalog import (
     stream_id,
 )
 from bridge.slots import Database, SlotFacts, SlotSource, connect
+from bridge.slots.log_ready import NO_LOG, PLUGIN, Table, read_tables, require_logical, require_rights
 
 _MUCH_LOG = 1 << 30
 """If a slot keeps more bytes of log, somebody should look: a server whose disk is full stops."""
-_PLUGIN = "wal2json"
-"""Both taps that we know read the log through it."""
-_NO_LOG = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
-
-_TABLES = """
-select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text,
-  exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-  array(select a.attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
-        and not a.attisdropped and a.atttypid = 'numeric'::regtype order by a.attnum)
-from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
-order by 1, 2
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +36,6 @@ class _Stream:
     has_key: bool
     doubles: frozenset[str]
     """Columns that the catalog declares as numbers without saying how many digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """What the server knows of a table. `identity` is PostgreSQL's letter: `d`efault, `n`othing, `f`ull, `i`ndex."""
-
-    kind: str
-    persistence: str
-    identity: str
-    has_primary_key: bool
-    numerics: Sequence[str]
 
 
 def postgres_checks(source: SlotSource, catalog: Catalog) -> list[Check]:
@@ -103,9 +80,8 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
         yield warning("postgres", text, failure.hint or "the tap itself may reach it")
 
 
-def _tables(database: Database, streams: Sequence[_Stream]) -> dict[tuple[str, str], _Table]:
-    names = [stream.schema for stream in streams], [stream.table for stream in streams]
-    return {(schema, table): _Table(*facts) for schema, table, *facts in database.query(_TABLES, *names)}
+def _tables(database: Database, streams: Sequence[_Stream]) -> dict[tuple[str, str], Table]:
+    return read_tables(database, [(stream.schema, stream.table) for stream in streams])
 
 
 def _log_checks(database: Database, source: SlotSource) -> list[Check]:
@@ -118,23 +94,11 @@ def _log_checks(database: Database, source: SlotSource) -> list[Check]:
 
 
 def _wal_level(database: Database) -> Iterator[Finding]:
-    level = database.setting("wal_level")
-    if level != "logical":
-        hint = "ALTER SYSTEM SET wal_level = logical, then restart PostgreSQL (managed ones have a parameter for it)"
-        raise SlotError(f"the server's wal_level is {level}: its log lacks what LOG_BASED needs", hint=hint)
-    yield fine("wal_level", level)
+    yield fine("wal_level", require_logical(database))
 
 
 def _rights(database: Database) -> Iterator[Finding]:
-    """May the role replicate? On managed servers, members of a certain role may."""
-    sql = "select rolsuper or rolreplication from pg_roles where rolname = user"
-    by_membership = (
-        "select coalesce(bool_or(pg_has_role(oid, 'member')), false) from pg_roles"
-        " where rolname in ('rds_replication', 'azure_replication', 'cloudsqlreplica')"
-    )
-    if not (database.one(sql) or database.one(by_membership)):
-        role = database.one("select quote_ident(user)")
-        raise SlotError("the tap's role may not replicate", hint=f"ALTER ROLE {role} REPLICATION")
+    require_rights(database)
     yield fine("replication", "the role may replicate")
 
 
@@ -143,10 +107,10 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     slots = {facts.name: facts for facts in database.slots(names)}
     facts = next((slots[name] for name in names if name in slots), None)
     if facts is None:
-        hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{_PLUGIN}')"
+        hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{PLUGIN}')"
         raise SlotError(f"there is no replication slot {source.slot}", hint=hint)
-    if facts.plugin != _PLUGIN:
-        hint = f"drop it and create one with {_PLUGIN}, or name another one in {source.setting}"
+    if facts.plugin != PLUGIN:
+        hint = f"drop it and create one with {PLUGIN}, or name another one in {source.setting}"
         raise SlotError(f"the slot {facts.name} uses {facts.plugin}, which the tap cannot read", hint=hint)
     here = database.one("select current_database()")
     if facts.database != here:
@@ -191,7 +155,7 @@ def _free_slots(database: Database) -> Iterator[Finding]:
             yield fine("free slots", text)
 
 
-def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
+def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], Table]) -> Iterator[Finding]:
     existing = [(stream, tables[place]) for stream in streams if (place := (stream.schema, stream.table)) in tables]
     problems = {
         "no change of a partitioned table comes under its name": (
@@ -199,11 +163,11 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
             "select its partitions, whose names the log has, or set replication_method: FULL_TABLE",
         ),
         "the log has nothing of views and unlogged tables": (
-            [stream.id for stream, table in existing if table.kind in _NO_LOG or table.persistence != "p"],
+            [stream.id for stream, table in existing if table.kind in NO_LOG or table.persistence != "p"],
             "set streams.<stream>.replication_method: FULL_TABLE",
         ),
         "UPDATE and DELETE do not come, without REPLICA IDENTITY": (
-            [stream.id for stream, table in existing if table.kind == "r" and not _has_identity(table)],
+            [stream.id for stream, table in existing if table.kind == "r" and not table.has_identity],
             "ALTER TABLE <table> REPLICA IDENTITY FULL, or give it a primary key",
         ),
         "without a key each change is one more row": (
@@ -218,15 +182,11 @@ def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table
         yield fine("source tables", f"{len(existing)} LOG_BASED, each with its key and REPLICA IDENTITY")
 
 
-def _has_identity(table: _Table) -> bool:
-    return table.identity in ("f", "i") or (table.identity == "d" and table.has_primary_key)
-
-
 def _is_double(schema: dict[str, Any]) -> bool:
     return "number" in schema.get("type", ()) and not {"multipleOf", "precision"} & set(schema)
 
 
-def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], _Table]) -> Iterator[Finding]:
+def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], Table]) -> Iterator[Finding]:
     doubles = [
         f"{stream.id}.{column}"
         for stream in streams

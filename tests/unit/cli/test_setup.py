@@ -13,7 +13,7 @@ from bridge.settings.json_schema import SCHEMA_FILE
 from bridge.settings.load import check, load
 from bridge.settings.text.variables import read_dotenv
 from tests.support.shell import Typed
-from tests.support.terminal import talk
+from tests.support.terminal import talk, talked
 from tests.support.wheels import TAP, wheel
 
 TWO = """\
@@ -209,7 +209,9 @@ def test_on_a_terminal_add_proposes_how_streams_are_replicated(folder: Path) -> 
         ("public-users: replicate by (updated_at, id, full) [updated_at]: ", "id"),
         ("public-orders: replicate by (updated_at, id, full) [updated_at]: ", ""),
     ]
-    said = talk("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *streams])
+    done = talked("add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl", [*ANSWERS, *streams])
+    code, said = done.code, done.out
+    assert code == 0
     assert "public-userz matches nothing" in said
     assert "3 streams, and 1 stream of the database's own schemas: public-users, public-orders, public-log" in said
     text = (folder / "bridge.yaml").read_text()
@@ -229,7 +231,7 @@ def test_on_a_terminal_add_proposes_how_streams_are_replicated(folder: Path) -> 
 
 
 def test_a_tap_that_cannot_discover_leaves_the_pipeline_added(folder: Path) -> None:
-    """What the tap failed of is said, and what to type once it is corrected."""
+    """Exit code 1; what the tap failed of is said, and what to type once it is corrected, or to be rid of it."""
     (folder / "bridge.yaml").write_text("pipelines:\n")
     wheel(
         folder,
@@ -237,12 +239,14 @@ def test_a_tap_that_cannot_discover_leaves_the_pipeline_added(folder: Path) -> N
             'elif "--discover"', 'elif "--discover" in sys.argv:\n        sys.exit("no host")\n    elif "--x"'
         ),
     )
-    said = talk(
+    done = talked(
         "add sales --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl",
         [*ANSWERS, ("no more): ", ""), ("now? [Y/n]: ", "")],
     )
-    assert "no host" in said
-    assert "the pipeline is added; correct it, then: singer-bridge discover sales" in said
+    assert (done.code, "no host" in done.out) == (1, True)
+    assert "the pipeline is added: correct its settings in bridge.yaml" in done.out
+    assert "then: singer-bridge discover sales\n" in done.out
+    assert done.out.endswith("or take it out again: singer-bridge remove sales\n")
     assert load(folder / "bridge.yaml", {}).pipeline("sales").source.config == CONFIG
 
 
@@ -311,12 +315,40 @@ def test_install_says_what_is_wrong(typed: Typed, folder: Path, line: str, words
 
 
 def test_add_of_a_tap_that_requires_nothing(typed: Typed, folder: Path) -> None:
-    """Its settings stand below `config:` to be uncommented, and the file is right before and after that."""
+    """The file is right as it stands, and says what prints the settings; what that prints may be pasted there."""
     (folder / "bridge.yaml").write_text("pipelines:\n")
     done = typed("add users --tap tap-smoke")
-    assert "tap-smoke marks no setting as required; uncomment what it needs" in done.out
+    assert "tap-smoke marks no setting as required; write what it needs below config" in done.out
     assert typed("config check").code == 0
     text = (folder / "bridge.yaml").read_text()
-    assert '      config:\n        ## Optional settings: take "# " away' in text
-    (folder / "bridge.yaml").write_text(text.replace("# seed:", "seed:"))
+    assert "      config:\n        ## The tap has 16 optional settings: singer-bridge config tap users\n" in text
+    printed = typed("config tap users")
+    assert printed.code == 0, printed.err
+    lines = [line for line in printed.out.splitlines() if not line.startswith("  ##")]
+    assert len(lines) == 16
+    (seed,) = [line for line in lines if line.startswith("  # seed:")]
+    pasted = text.replace("config:\n", f"config:\n      {seed.replace('# ', '', 1)}\n")
+    (folder / "bridge.yaml").write_text(pasted)
     assert "seed" in load(folder / "bridge.yaml", {}).pipeline("users").source.config
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("config tap", 2, "which pipeline?"),
+        ("config tap flihgts", 2, 'did you mean "flights"?'),
+        ("config tap silent", 1, "look into its documentation"),
+        ("config tap gone", 1, "tap-nowhere"),
+        ("config tap --to ./lake --name x", 2, "leave out --to"),
+        ("config tap flights", 0, ""),
+    ],
+)
+def test_config_tap_needs_a_tap_that_answers(typed: Typed, folder: Path, line: str, code: int, words: str) -> None:
+    """No password has to be set for it; what it cannot print is an error that says what to do."""
+    (folder / "bridge.yaml").write_text(
+        TWO
+        + "  silent: {source: {tap: 'true'}, destination: {bucket: l}}\n"
+        + "  gone: {source: {tap: tap-nowhere}, destination: {bucket: l}}\n"
+    )
+    done = typed(line)
+    assert (done.code, words in done.err) == (code, True), done.err

@@ -151,6 +151,49 @@ def test_marks_outlast_a_failure(bridge: Bridge, lake: LocalStorage) -> None:
     assert json.loads(bridge("status", "flights", "--json")[1])[0]["marks"] == {}
 
 
+ENDED = datetime.now(timezone.utc).isoformat()
+WRONG: dict[str, tuple[int, list[dict[str, Any]]]] = {
+    "it never ran": (0, []),
+    "all is well": (0, [{"status": "success", "warnings": ["slow"]}]),
+    "failed": (1, [{"status": "failed"}]),
+    "died": (1, [{}]),
+    "somebody stopped it": (0, [{"status": "interrupted"}]),
+    "stopped after a failure": (1, [{"status": "failed"}, {"status": "interrupted"}]),
+    "held back": (5, [{"status": "failed", "streams": {"s": {"held_back": {"message": "no", "hint": ""}}}}]),
+    "stale": (6, [{"status": "success", "ended": "2026-01-01T00:00:00+00:00"}]),
+    "it differs": (7, [{"status": "success", "marks": {"differs": ["s"]}}]),
+    "it differs and failed since": (7, [{"status": "success", "marks": {"differs": ["s"]}}, {"status": "failed"}]),
+    "well again": (0, [{"status": "failed"}, {"status": "success"}]),
+}
+"""How runs ended, one after the other, and the exit code that says so."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_exit_code_for_scripts(bridge: Bridge, lake: LocalStorage, name: str) -> None:
+    """With --exit-code it says what is wrong, of several pipelines and reasons the highest; else only of the lake."""
+    code, runs = WRONG[name]
+    file = lake.root.parent / "bridge.yaml"
+    file.write_text(FILE.replace("bucket: lake}}", "bucket: lake}, stale_after: 1d}", 1))
+    for n, facts in enumerate(runs):
+        run = RunFile(lake, "flights", f"2026010{n + 1}T000000Z-aaaa", opened=True)
+        if facts:
+            run.update(**{"ended": ENDED, **facts})
+    assert bridge("status", "flights", "--exit-code")[0] == code
+    assert bridge("status", "--exit-code", "--json")[0] == code
+    assert bridge("status")[0] == 0
+    assert bridge("status", "orders", "--exit-code")[0] == 0
+
+
+def test_the_exit_code_of_what_cannot_be_read(bridge: Bridge, lake: LocalStorage) -> None:
+    """A lake and settings that cannot be read keep their codes; a higher one of another pipeline wins."""
+    with writing(lake, "flights") as (_, committer):
+        commit(lake, committer, {"bookmarks": {"s": 1}})
+    (lake.root / Log(lake, "flights").key(1)).write_bytes(b"torn")
+    assert bridge("status", "--exit-code")[0] == 3
+    RunFile(lake, "orders", new_run_id(), opened=True).finish(status="success", marks={"volume": ["s"]})
+    assert bridge("status", "--exit-code")[0] == 7
+
+
 def test_all_of_a_bucket(bridge: Bridge, lake: LocalStorage) -> None:
     """Without any file the bucket itself says which pipelines it has."""
     for pipeline in ("a", "b"):

@@ -38,6 +38,17 @@ def test_a_lake_that_is_empty_now(commits: LastCommits, lake: Lake) -> None:
     assert commits.check(lake.storage, full=True) == []
 
 
+def test_a_run_that_committed_nothing(commits: LastCommits, lake: Lake, tmp_path: Path) -> None:
+    """It leaves no note: the lake is as empty as it was. A note of commit 0, of an earlier version, counts as none."""
+    commits.note(lake.storage, 0)
+    assert not (tmp_path / "home").exists()
+    commits.note(lake.storage, 17)
+    file = tmp_path / "home/lakes/p.json"
+    file.write_text(file.read_text().replace("17", "0"))
+    assert commits.of(lake.storage) is None
+    assert commits.check(lake.storage, full=False) == []
+
+
 def test_append_only_pipelines_start_over_with_append(tmp_path: Path, settings: Load) -> None:
     """`--full` alone is refused for them: what is to be typed has to work."""
     text = "pipelines: {p: {source: {tap: tap-x}, destination: {bucket: lake, load_method: append-only}}}"

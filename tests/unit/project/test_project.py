@@ -221,6 +221,23 @@ def loaded(path: Path, lines: list[str], *, selected: bool) -> dict[str, object]
     return dict(pipeline.source.config)
 
 
+def test_of_many_settings_the_file_has_those_to_decide() -> None:
+    """The ones by which the tap finds its source, each in a sentence; a line says what prints the others."""
+    others = tuple(setting(f"tuning_{number}", required=False, description="Rarely. " * 50) for number in range(100))
+    entry, _, text = config(*OPTIONAL, *others, setting("needed", description="What. Why."), name="shop")
+    commented = [line.strip() for line in text.splitlines() if line.lstrip().startswith("#")]
+    assert [line.split(":")[0] for line in commented[2:-1]] == ["# host", "# port", "# user", "# password"]
+    assert commented[2] == "# host:   # string. Where it is."
+    assert commented[-1] == "## The tap has 104 more settings: singer-bridge config tap shop"
+    assert entry.optional_variables == ["TAP_X_PASSWORD"]
+    every = "\n".join(entry.all_settings())
+    assert (every.count("# tuning_"), every.count("Rarely."), "required: string. What. Why." in every) == (
+        100,
+        5000,
+        True,
+    )
+
+
 def test_an_entry_is_written_anew(tmp_path: Path) -> None:
     """The one that `add` wrote first is replaced, with what was asked for since; what stood above it stays."""
     path = tmp_path / "bridge.yaml"

@@ -173,11 +173,12 @@ def test_included_files(settings: Load, tmp_path: Path) -> None:
 
 
 def test_a_file_of_pipelines_only(settings: Load, tmp_path: Path) -> None:
-    """The main file may have no pipelines of its own, but somewhere there has to be one."""
+    """The main file, or an included one, may have no pipelines, but somewhere there has to be one."""
     (tmp_path / "a.yaml").write_text(GOOD)
     assert settings("include: [a.yaml]\n").pipeline(None).name == "flights"
     (tmp_path / "a.yaml").write_text("pipelines:\n")
-    assert "a.yaml:1: must be a mapping" in refused(lambda: settings("include: [a.yaml]\n")).message
+    assert "bridge.yaml:1: no pipelines" in refused(lambda: settings("include: [a.yaml]\n")).message
+    assert settings(f"include: [a.yaml]\n{GOOD}").pipeline(None).name == "flights"
     assert "bridge.yaml:1: no pipelines" in refused(lambda: settings("include: [b/*.yaml]\n")).message
 
 

@@ -124,3 +124,35 @@ def test_a_column_with_nulls_is_not_proposed() -> None:
     )
     assert declared.replication_key == "b_at"
     assert "NULL" not in declared.reason
+
+
+def test_the_log_of_the_database_comes_first() -> None:
+    """A table with a key is read from a log that tells its changes; why another is not, the reason says."""
+    stream = entry({"id": NUMBER, "updated_at": TIME}, ["id"])
+    logged = propose(stream, log="")
+    assert (logged.method, logged.replication_key, logged.load_method, logged.has_log) == (
+        "LOG_BASED",
+        None,
+        "upsert",
+        True,
+    )
+    assert logged.settings() == {"replication_method": "LOG_BASED", "load_method": "upsert"}
+    assert "each insert, update and delete, merged by id" in logged.reason
+    view = propose(stream, log="a view")
+    assert (view.method, view.has_log, view.reason.endswith("; the log has no changes of it: a view")) == (
+        "INCREMENTAL",
+        False,
+        True,
+    )
+    assert (propose(stream).method, propose(stream).has_log) == ("INCREMENTAL", False)
+    keyless = propose(entry({"line": NUMBER}, []), log="")
+    assert (keyless.method, keyless.has_log) == ("FULL_TABLE", False)
+
+
+def test_what_the_catalog_says_comes_before_the_log() -> None:
+    """Its own method or key stays."""
+    for facts, method in (
+        ({"replication-method": "FULL_TABLE"}, "FULL_TABLE"),
+        ({"replication-key": "n"}, "INCREMENTAL"),
+    ):
+        assert propose(entry({"id": NUMBER, "n": NUMBER}, ["id"], **facts), log="").method == method

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +80,30 @@ def test_the_state_of_meltano_el_is_beside_our_config(tmp_path: Path) -> None:
     assert meltano_state(environ, written, tmp_path / "run/target-bridge") == Start({"old": 1})
     (beside / "state.json").unlink()
     assert meltano_state(environ, written, beside) == Start(None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "pip_url"),
+    [
+        (None, "singer-bridge"),
+        ({"url": "file:///srv/singer-bridge", "dir_info": {"editable": True}}, "file:///srv/singer-bridge"),
+        ({"url": "file:///srv/a.whl", "archive_info": {}}, "file:///srv/a.whl"),
+        (
+            {"url": "https://example.com/a.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "git+https://example.com/a.git@abc",
+        ),
+    ],
+)
+@pytest.mark.parametrize("word", ["", "tap"])
+def test_what_is_printed_is_installed_from_where_we_are(
+    tmp_path: Path, facts: dict[str, object] | None, pip_url: str, word: str
+) -> None:
+    """Nothing needs to be on an index: a clone, a wheel or a repository is named as pip takes it."""
+    info = tmp_path / "singer_bridge-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: singer-bridge\nVersion: 0.0\n")
+    if facts:
+        (info / "direct_url.json").write_text(json.dumps(facts))
+    argv = [sys.executable, "-m", "target_bridge.plugin", *filter(None, [word])]
+    done = subprocess.run(argv, capture_output=True, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert yaml.safe_load(done.stdout)["pip_url"] == pip_url
