@@ -9,7 +9,7 @@ import pyarrow as pa
 from bridge.errors import SettingsError, did_you_mean
 from bridge.schema.json_schema import DELETED_AT
 from bridge.settings.transform_sql import refuse_quoted_columns
-from bridge.settings.view_sql import VIEW, Aggregate, Key, View, ambiguous
+from bridge.settings.view_sql import RESERVED, VIEW, Aggregate, Key, View, ambiguous
 from bridge.views.expression_types import ExpressionTypes
 
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
@@ -22,8 +22,9 @@ _UNITS |= {"year"}
 def check_fit(view: View, columns: pa.Schema) -> None:
     """Raise `SettingsError` as a run would, for all that is certain without Spark; what is not is passed."""
     check_names(view, columns.names)
-    if names := [name for name in missing(view, columns.names) if name.lower() not in _UNITS]:
-        raise no_column(view, columns.names, names[0])
+    absent = [name for name in missing(view, columns.names) if name.lower() not in _UNITS]
+    if absent := [name for name in absent if not name.lower().startswith(RESERVED)]:  # a tap may add such columns
+        raise no_column(view, columns.names, absent[0])
     types = ExpressionTypes(columns, view.alias)
     for item in view.items:
         if isinstance(item, Key):
