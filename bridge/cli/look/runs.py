@@ -18,6 +18,7 @@ from bridge.cli.plain import PlainLines
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.cli.survey import Unread, readable, survey, with_warnings
+from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
@@ -215,12 +216,12 @@ def _row(stream: str, result: StreamResult) -> list[str]:
 
 def _duration(record: RunRecord) -> str:
     """The time of the whole run; of one that an older version recorded, that of its load."""
-    return f"{record.seconds.get('total', record.seconds.get('load', 0.0)):.1f} s"
+    return duration(record.seconds.get("total", record.seconds.get("load", 0.0)))
 
 
 def _seconds(seconds: float) -> str:
     """A time for people; nothing for less than a millisecond."""
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else ""
+    return duration(seconds) if seconds >= 0.001 else ""
 
 
 def _compact(value: Any) -> str:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from bridge.cli.show import console, count, count_of, note, print_table, size
 from bridge.commit.state_file import short_bookmark
+from bridge.durations import duration
 from bridge.load.result import Result
 from bridge.singer.state import bookmark
 
@@ -73,4 +74,4 @@ def _figures(result: Result, attempts: int) -> str:
         f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""
     )
     commits = count_of(result.commits, "commit")
-    return f"{count_of(total, 'record')} in {seconds:.1f} s{rate}, {commits}{nothing}{attempt}"
+    return f"{count_of(total, 'record')} in {duration(seconds)}{rate}, {commits}{nothing}{attempt}"
