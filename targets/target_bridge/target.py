@@ -152,6 +152,8 @@ class TargetBridge(Target):
         for stream, counts in result.streams.items():
             facts = plain(stream), counts.committed, counts.load_method, counts.rejected
             self.logger.info("%s: %d records committed (%s), %d rejected", *facts)
+        for move in result.moves():
+            self.logger.info("%s", plain(move))
         took = duration(result.seconds.get("total", 0.0))
         self.logger.info("Run %s: %s, %d commits, %s", result.run_id, result.status, result.commits, took)
 

@@ -26,6 +26,8 @@ from bridge.lake.runs import RunRecord, StreamResult, is_run_id, read_log, read_
 from bridge.query.runs import latest_runs, run_bookmarks, stream_results
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
+from bridge.singer.moves import moves, short_bookmark
+from bridge.singer.state_edits import contexts_of
 
 _READABLE = 30
 """Characters of an error for which the list always has room."""
@@ -201,9 +203,13 @@ def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
     rows = [_row(stream, result) for stream, result in record.streams.items()]
     print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
     console().print()
-    bookmarks = [
-        [s, _compact(before), _compact(after)] for s, (before, after) in run_bookmarks(record, pipeline).items()
-    ]
+    bookmarks = list[list[str]]()
+    for stream, (before, after) in run_bookmarks(record, pipeline).items():
+        if contexts_of(after):  # there may be thousands
+            parts = [[move.of(stream), move.before, move.after] for move in moves(before, after)]
+            bookmarks += parts or [[stream, short_bookmark(before), short_bookmark(after)]]
+        else:
+            bookmarks.append([stream, _compact(before), _compact(after)])
     columns = ["stream", "bookmark before", "bookmark after"]
     print_table(columns, bookmarks, folds=columns[1:])
 

@@ -9,12 +9,12 @@ from typing import Any
 from bridge.cli.events import report
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
-from bridge.commit.state_file import short_bookmark
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.launch.dry_run import Plan, dry_run
 from bridge.load.plan import Request
 from bridge.project.clashes import clash
+from bridge.singer.moves import short_bookmark
 
 
 def plan(
