@@ -119,18 +119,23 @@ def _status(record: RunRecord) -> str:
 
 @runs.command("show")
 @pipeline_verb
-@click.option("--run", "run_id", metavar="ID", help="Which run; default: the latest.")
+@click.argument("word", metavar="[ID]", required=False)
+@click.option("--run", "run_id", metavar="ID", help="The same as ID.")
 @click.option("--logs", is_flag=True, help="Print the tap's whole log, and Spark's.")
 @json_option()
-def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool) -> None:
-    """Show one run: the latest of NAME, or the one with this ID. You may also type the ID instead of NAME.
+def show(selection: Selection, word: str | None, run_id: str | None, logs: bool, json_output: bool) -> None:
+    """Show one run: the latest of NAME, or the one with this ID, for which NAME is not needed.
 
     \b
     singer-bridge runs show flights
+    singer-bridge runs show flights 20261120T133501Z-k3f9a
     singer-bridge runs show 20261120T133501Z-k3f9a --logs
     """
-    if selection.word and not run_id and is_run_id(selection.word):
-        selection, run_id = selection.of(None), selection.word
+    if selection.word and is_run_id(selection.word) and not (word and is_run_id(word)):
+        selection, word = selection.of(word), selection.word
+    if word and run_id and word != run_id:
+        raise SettingsError("two IDs for one run", hint="give ID or --run", id=word, other=run_id)
+    run_id = run_id or word
     chosen, record = _find(readable(survey(selection))[0], run_id)
     if logs:
         _print_logs(chosen, record)
