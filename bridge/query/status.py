@@ -66,7 +66,7 @@ def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:
 def _held_by(held: dict[str, Any]) -> dict[str, Any]:
     """Who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
     silent = silence(held)
-    facts = {key: held.get(key) for key in ("run", "pid", "host", "since")}
+    facts = {"run_id": held.get("run")} | {key: held.get(key) for key in ("pid", "host", "since")}
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 

@@ -42,7 +42,8 @@ def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
             hint = "look again: singer-bridge status"
             raise PipelineHeld("another run took it meanwhile", hint=hint, run=other.get("run"), host=other.get("host"))
     if json_output:
-        held_by = owner and {key: owner.get(key) for key in ("run", "pid", "host", "since", "renewed")}
+        facts = {"run_id": "run", **{key: key for key in ("pid", "host", "since", "renewed")}}
+        held_by = owner and {key: owner.get(name) for key, name in facts.items()}
         as_json({"format": 1, "pipeline": pipeline, "held_by": held_by, "unlocked": bool(owner)})
     elif owner:
         echo(f"{pipeline}: free now; the next run looks first at what {owner.get('run')} left")

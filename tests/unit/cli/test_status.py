@@ -118,7 +118,7 @@ def test_who_holds_it(bridge: Bridge, lake: LocalStorage) -> None:
     """While a run works it is named with its process and host; once it ended nobody holds the pipeline."""
     with writing(lake, "flights") as (run, _):
         (row,) = json.loads(bridge("status", "flights", "--json")[1])
-        assert (row["status"], row["held_by"]["run"]) == ("running", run)
+        assert (row["status"], row["held_by"]["run_id"]) == ("running", run)
         assert (row["held_by"]["pid"], row["held_by"]["host"]) == (os.getpid(), socket.gethostname())
         assert re.search(rf"  pid {os.getpid()}, \d+ s", bridge("status")[1])
     assert json.loads(bridge("status", "flights", "--json")[1])[0]["held_by"] is None

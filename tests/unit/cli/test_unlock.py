@@ -134,7 +134,7 @@ def test_an_owner_elsewhere(typed: Typed, bucket: Storage) -> None:
         assert fact in done.err
     assert holder(bucket, "flights")
     done = typed(f"unlock {there(bucket)} --yes --json")
-    assert (done.code, json.loads(done.out)["unlocked"], json.loads(done.out)["held_by"]["run"]) == (0, True, RUN)
+    assert (done.code, json.loads(done.out)["unlocked"], json.loads(done.out)["held_by"]["run_id"]) == (0, True, RUN)
     assert holder(bucket, "flights") is None
     lease = take(bucket, "flights", "next")
     assert (lease.last["head"], lease.last["closed"]) == (3, None)
