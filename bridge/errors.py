@@ -28,8 +28,11 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from bridge.durations import duration
 
 
 class BridgeError(Exception):
@@ -44,7 +47,7 @@ class BridgeError(Exception):
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         self.facts = facts
-        self.message = message + "".join(f" {key}={value}" for key, value in facts.items())
+        self.message = message + "".join(f" {key}={_text(value)}" for key, value in facts.items())
         self.hint = hint
         super().__init__(self.message)
 
@@ -134,6 +137,10 @@ class Interrupted(BridgeError):
         self.exit_code = 128 + signal_number
         name = signal.Signals(signal_number).name
         super().__init__(f"stopped by {name}", hint="what was committed stays; run again to go on from there")
+
+
+def _text(value: Any) -> Any:
+    return duration(value) if isinstance(value, timedelta) else value
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RUNGS = """
+durations
 errors exact_json
 settings singer schema spool
 storage decode

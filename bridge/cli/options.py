@@ -34,15 +34,33 @@ def pipelines_verb(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def question_verb(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb QUERY, and as its first argument the pipelines that are asked: all of a file or bucket, or one."""
-    query = click.argument("query", required=False)
-    return _selecting(query, function, "Only this pipeline; by default all of the file, or of the bucket.")
+    """Give a verb QUERY, and as its first argument the pipelines that are asked: all of a file or bucket, or NAME."""
+    text = "Only this pipeline, as NAME; by default all of the file, or of the bucket."
+    return _selecting(_arguments(("query", "QUERY"), ("name", "NAME")), function, text)
 
 
 def view_verb(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
-    """Give a verb VIEW, and as its first argument the pipelines that may have it: all of a file or bucket, or one."""
-    text = "The pipeline of the view. Not needed if only one has a view of that name."
-    return _selecting(click.argument("view", required=required), function, text)
+    """Give a verb VIEW, and as its first argument the pipelines that may have it: all of a file or bucket, or NAME.
+
+    Of one word the verb has to find out which of the two it is.
+    """
+    text = "The pipeline of the view, as NAME. Not needed if only one has a view of that name."
+    return _selecting(
+        _arguments(("name", "NAME"), ("view", "VIEW"), required="view" if required else ""), function, text
+    )
+
+
+def _arguments(*names: tuple[str, str], required: str = "") -> Callable[[_F], _F]:
+    """Words in this order, each of which may be absent for click; the usage shows a `required` one without brackets."""
+
+    def decorate(function: _F) -> _F:
+        for name, word in reversed(names):
+            metavar = word if name == required else f"[{word}]"
+            complete = complete_names if name == "name" else None
+            function = click.argument(name, metavar=metavar, required=False, shell_complete=complete)(function)
+        return function
+
+    return decorate
 
 
 def file_options(function: _F) -> _F:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,13 @@ def survey(selection: Selection, *, tables: bool = False) -> list[ChosenPipeline
         hint = did_you_mean(name, names) or f"it has: {', '.join(names)}"
         raise SettingsError("no such pipeline in this bucket", hint=hint, pipeline=name, bucket=storage.uri)
     return [chosen]
+
+
+def pipeline_names(selection: Selection) -> Collection[str]:
+    """The names of all pipelines of the file, or of the bucket."""
+    if selection.to is not None:
+        return pipelines_in(lake_of(inline_destination(selection.to)))
+    return settings_in(settings_file(selection.file)).pipelines.keys()
 
 
 def one_or_all(selection: Selection, *, tables: bool = False) -> tuple[list[ChosenPipeline], int]:

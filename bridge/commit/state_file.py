@@ -40,17 +40,13 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, as_number, dumps, loads
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
+from bridge.singer.moves import short_bookmark, shortened
 from bridge.singer.state_edits import Difference, differences, same
 from bridge.storage import Storage
 from bridge.storage.attempts import attempts
 
 _MOST_NAMED = 3
 """Bookmarks that a note names."""
-_WIDEST = 40
-"""Characters of a bookmark in a note."""
-_NOTES = frozenset({"last_replication_method", "replication_key", "version"})
-"""What taps write into a bookmark beside the position; all that those of PipelineWise have of a FULL_TABLE stream."""
-
 Comparison = Literal["absent", "current", "behind", "edited"]
 
 
@@ -195,22 +191,8 @@ def edit_note(before: Any, after: Any) -> str:
 
 def _mark(change: Difference) -> str:
     if change.part == "STATE":  # the STATE as a whole was replaced
-        return _cut(dumps(change.after).decode().strip())
+        return shortened(change.after)
     return f"{change.part} {short_bookmark(change.after) or 'from the beginning'}"
-
-
-def short_bookmark(value: Any) -> str:
-    """A bookmark's value, cut to a width; all values where there are several. Empty if it has no position."""
-    if isinstance(value, dict) and value.get("replication_key_value") is not None:
-        value = value["replication_key_value"]
-    elif isinstance(value, dict):
-        position = {key: each for key, each in value.items() if key not in _NOTES and each is not None}
-        value = next(iter(position.values())) if len(position) == 1 else position or None
-    return _cut(value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip())
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 
 def _go_on(storage: Storage, pipeline: str) -> str:

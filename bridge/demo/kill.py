@@ -20,6 +20,7 @@ from rich.console import Console
 
 from bridge.demo.command import Project
 from bridge.demo.project import PIPELINE, SCHEMA
+from bridge.durations import duration
 from bridge.errors import BridgeError
 from bridge.query.lake import Lake
 
@@ -68,7 +69,7 @@ def kill_runs(project: Project, lake: Path, sent: Callable[[str], int]) -> bool:
         expected = sent(seen.bookmark) if seen.bookmark else seen.rows
         right &= seen.twice == 0 and seen.rows == expected
         counts = f"{seen.rows:>20,}{seen.twice:>16,}{expected:>17,}"
-        console.print(f"{seconds:>12.1f} s{counts}   {seen.bookmark or '[dim]no bookmark yet[/]'}")
+        console.print(f"{duration(seconds):>14}{counts}   {seen.bookmark or '[dim]no bookmark yet[/]'}")
     return right
 
 
@@ -81,7 +82,7 @@ def _killed(run: Popen[bytes], lake: Path, console: Console) -> float | None:
             while (now := time.monotonic()) < end and run.poll() is None:
                 rows = look(lake).rows
                 end = now + later if rows > before and end == float("inf") else end
-                when = "soon after its first commit" if end == float("inf") else f"in {max(0.0, end - now):.1f} s"
+                when = "soon after its first commit" if end == float("inf") else f"in {duration(max(0.0, end - now))}"
                 status.update(f"a run, to be killed {when}: {rows:,} rows in the lake")
                 time.sleep(min(_LOOK, max(0.0, end - now)))
     finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
+from bridge.durations import duration
 from bridge.lake.log import Log
 from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
@@ -140,7 +141,7 @@ def facts_by_clock(storage: Storage, pipeline: str, stale_after: timedelta | Non
         return
     if storage.put_if_absent(_marker(pipeline, since.run_id, "stale"), b"{}"):
         last = f"the last success ended {since.at}" if since.is_success else "no run has succeeded"
-        yield Fact("stale", pipeline, since.run_id, f"{last}; `stale_after` is {stale_after}")
+        yield Fact("stale", pipeline, since.run_id, f"{last}; `stale_after` is {duration(stale_after)}")
 
 
 def _marker(pipeline: str, run: str, kind: str) -> str:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from bridge.durations import duration
+
 DEADLINE = 10.0
 """Seconds that all receivers of a run have together. After that their threads are left behind."""
 
@@ -33,6 +35,6 @@ def tell_all(receivers: Mapping[str, Callable[[], bool]], deadline: float = DEAD
     end = time.monotonic() + deadline
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    silent = f"did not answer within {deadline:.0f} s"
+    silent = f"did not answer within {duration(deadline)}"
     results = {name: outcomes.get(name, silent) for name in receivers}
     return [f"{name} {text}; the run itself is not affected" for name, text in results.items() if text]

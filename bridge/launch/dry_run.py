@@ -13,21 +13,22 @@ from bridge.lake.lease import require_free
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TapGroup
 from bridge.lake.schemas import read_schema
+from bridge.launch.planned_views import PlannedViews
 from bridge.load.barriers import METHODS
 from bridge.load.checks.changed_values import text_columns
 from bridge.load.checks.fingerprint import fingerprint, noticed
 from bridge.load.checks.resume import completed, leave_out
+from bridge.load.checks.view_outlook import views_of
 from bridge.load.division import divided
 from bridge.load.plan import Request
 from bridge.load.run import Run
 from bridge.load.start_state import StartStates
+from bridge.load.tables.catalog_columns import misquoted
 from bridge.load.tables.declared import whole_tables
 from bridge.load.tables.methods import Method, outlook
-from bridge.load.tables.misquoted import misquoted
 from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tables.views import names_of
+from bridge.load.tables.views import placed
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import read_view
 from bridge.singer.catalog import Catalog, key_properties, record_name, selected_streams, stream_id
 from bridge.singer.messages import Schema
 from bridge.singer.state import bookmark
@@ -60,18 +61,19 @@ class Plan:
         return {"format": 1, **self.facts, "refused": refused}
 
 
-def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True) -> Plan:
+def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True, ask_spark: bool = False) -> Plan:
     """What a run of one pipeline would do, for all that can be known before it.
 
     The tap is asked for its streams, as a run would ask it. Without `ask_tap` no process is started: the stored catalog
-    counts, and where there is none, the streams are those of the tables.
+    counts, and where there is none, the streams are those of the tables. `ask_spark`: start Spark to judge new and
+    changed views, and those of streams with other columns than before.
     """
     run = Run(pipeline, request, home)
     try:
         request.check(pipeline)
         storage = run.open_bucket()
         run.check_request()
-        facts, refusal = _plan(home, run, storage, ask_tap=ask_tap)
+        facts, refusal = _plan(home, run, storage, ask_tap=ask_tap, ask_spark=ask_spark)
     except BridgeError as error:
         run.fail(error)
         return Plan({"pipeline": pipeline.name}, error, is_complete=False)
@@ -81,7 +83,9 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
     return Plan(facts, refusal)
 
 
-def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dict[str, Any], BridgeError | None]:
+def _plan(
+    home: Path, run: Run, storage: Storage, *, ask_tap: bool, ask_spark: bool
+) -> tuple[dict[str, Any], BridgeError | None]:
     """What a run would do, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     source = Source(pipeline, home)
@@ -90,10 +94,12 @@ def _plan(home: Path, run: Run, storage: Storage, *, ask_tap: bool) -> tuple[dic
     run.result.report((), source.news)
     held = _held(run, storage)
     try:
-        facts, refusal = _facts(run, storage, source, catalog, deselected)
+        facts, refusal, views = _facts(run, storage, source, catalog, deselected)
     except BridgeError as error:
         raise held or error from None
-    return facts, held or refusal
+    refusal = held or refusal or views.refusal(in_spark=ask_spark)
+    facts["warnings"] += views.warnings
+    return facts, refusal
 
 
 def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
@@ -114,18 +120,13 @@ def _held(run: Run, storage: Storage) -> BridgeError | None:
 
 def _facts(
     run: Run, storage: Storage, source: Source, catalog: Catalog | None, deselected: set[str]
-) -> tuple[dict[str, Any], BridgeError | None]:
-    pipeline, request, log = run.pipeline, run.request, Log(storage, run.pipeline.name)
-    view, stored, notes = log.view(log.latest()), StateStore.at(storage, pipeline.name).read(), list(source.notes)
-    if stored.edited:
-        notes.append(edit_note(view.state, stored.state))
-        view = view.given(stored.state)
+) -> tuple[dict[str, Any], BridgeError | None, PlannedViews]:
+    pipeline, request = run.pipeline, run.request
+    view, notes = _lake(run, storage)
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
-        catalog, deselected = leave_out(catalog, skipped, view.state if request.state is None else request.state)
+        catalog, deselected = leave_out(catalog, skipped, view.state)
     full = request.full or not pipeline.incremental.enabled
-    if request.state is not None:
-        view = view.given(request.state)
     whole = whole_tables(source.declared, pipeline, storage, view)
     division, unlike = divided(pipeline, storage, view, catalog)
     asked = pipeline.all_names(request.streams)
@@ -147,6 +148,7 @@ def _facts(
         "skipped": sorted(skipped),
         "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
         "warnings": [
+            *source.notes,
             *notes,
             *_outlook(methods, view, pipeline),
             *noticed(storage, pipeline, now, view, **flags),
@@ -155,13 +157,24 @@ def _facts(
             *_texts(placement, storage, pipeline, view, catalog),
         ],
     }
+    views = PlannedViews(pipeline, storage, view, catalog, source.declared, placement)
     slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
     try:
         check(pipeline, source.argv, storage, view, catalog, slot)
         _check_tables(run, storage, view, catalog, deselected, names)
     except BridgeError as error:
-        return facts, error
-    return facts, None
+        return facts, error, views
+    return facts, None, views
+
+
+def _lake(run: Run, storage: Storage) -> tuple[Snapshot, list[str]]:
+    """The lake with the STATE that the tap starts from, and what the operator should know of it."""
+    log = Log(storage, run.pipeline.name)
+    view, stored, notes = log.view(log.latest()), StateStore.at(storage, run.pipeline.name).read(), list[str]()
+    if stored.edited:
+        notes.append(edit_note(view.state, stored.state))
+        view = view.given(stored.state)
+    return view if run.request.state is None else view.given(run.request.state), notes
 
 
 def _check_tables(
@@ -169,17 +182,14 @@ def _check_tables(
 ) -> None:
     """Raise the error with which a run would end for the tables of the streams that it names, or for their SQL."""
     tables, pipeline = run.planner(storage, view, catalog, deselected), run.pipeline
-    fed = {alias for each in pipeline.views.items() for alias in names_of(pipeline, read_view(*each))}
-    retained = {
-        name: read_schema(storage, pipeline.name, table.schema)
-        for name, table in view.tables.items()
-        if name in fed and table.schema and tables.expected(name)[1] != "replace"
-    }
-    for error in misquoted(pipeline, catalog, retained):
+    for error in misquoted(pipeline, catalog):
         raise error
     for name in names:
         aliases = pipeline.names_of(name)
         tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
+    for one in views_of(pipeline):
+        with placed(pipeline, one):
+            tables.open_view(one)
 
 
 def _texts(

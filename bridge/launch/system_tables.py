@@ -82,12 +82,18 @@ def _key(path: str, table: str, log: Log) -> str:
 
 
 def _earlier(name: str, file: VersionedObject | None) -> pa.Table | None:
-    """The rows of the file that is there; None if it is damaged or of another version, and so is made anew."""
+    """The rows of the file that is there; None if it is damaged or of another version, and so is made anew.
+
+    Files of before have a run's id as `run`.
+    """
     try:
         table = pq.read_table(pa.BufferReader(file.data)) if file else None
     except (pa.ArrowException, OSError):
         return None
-    return table if table is not None and table.schema.equals(COLUMNS[name]) else None
+    if table is None:
+        return None
+    table = table.rename_columns(["run_id" if column == "run" else column for column in table.column_names])
+    return table if table.schema.equals(COLUMNS[name]) else None
 
 
 def _parquet(table: pa.Table) -> bytes:

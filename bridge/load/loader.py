@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from bridge.durations import duration
 from bridge.errors import BridgeError, Interrupted, TapError
 from bridge.lake.records import CommitRecord
 from bridge.load.accounting import Accounting, PreparedCommit
@@ -327,7 +328,7 @@ class Loader:
             if stop and steps != (steps := (self._engine.is_up, self._steps)):
                 limit = time.monotonic() + self._engine.grace
             if stop and time.monotonic() > limit:
-                given_up = f"Spark had not finished {self._engine.grace:.0f} s later: {_GIVEN_UP}"
+                given_up = f"Spark had not finished {duration(self._engine.grace)} later: {_GIVEN_UP}"
                 stop.hint = "\n".join((stop.hint, given_up, tail(self._plan.scratch.spark_log)))
                 self._fail(stop)
                 raise stop

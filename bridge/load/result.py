@@ -14,7 +14,12 @@ from bridge.lake.records import TableChange
 from bridge.lake.runs import Difference
 from bridge.load.checks.changed_values import ChangedValues
 from bridge.settings.options import Pipeline
+from bridge.singer.moves import moves
+from bridge.singer.state import bookmark
 from bridge.tap.new_columns import ColumnNews
+
+_MOVES = 10
+"""Bookmarks that a summary shows."""
 
 
 @dataclass(slots=True)
@@ -140,6 +145,16 @@ class Result:
         """Say what a source was found to be like before the run."""
         self.warnings += notes
         self.differ(*(Difference(one.stream, one.kind, one.text) for one in news))
+
+    def moves(self) -> list[str]:
+        """A line for each bookmark, or part of one, that moved: the first ones. A full run began at the beginning."""
+        lines = []
+        for name, counts in self.streams.items():
+            before, after = (bookmark(state, counts.names or (name,)) for state in (self.state_before, self.state))
+            made = moves(None if counts.reason == "--full" else before, after)
+            lines += [f"{move.of(name)}: from {move.before} to {move.after}" for move in made]
+        more = len(lines) - _MOVES
+        return [*lines[:_MOVES], f"and {more} more: singer-bridge state list {self.pipeline}"] if more > 0 else lines
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints and the run record keeps."""

@@ -254,8 +254,8 @@ class Run:
     def _resumed(self, storage: Storage, catalog: Catalog | None, state: Any) -> tuple[Catalog | None, set[str]]:
         finished = completed(storage, self.pipeline.name, self.pipeline.names)
         skipped = self.result.skipped = sorted(finished)
-        text = f"skipped, the last run completed them: {', '.join(skipped)}" if skipped else "--resume skips nothing"
-        self.result.warnings.append(text)
+        if skipped:
+            self.result.warnings.append(f"skipped, the last run completed them: {', '.join(skipped)}")
         return leave_out(catalog, finished, state if self.request.state is None else self.request.state)
 
     def _load(

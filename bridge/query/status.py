@@ -78,7 +78,8 @@ def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:
 def _held_by(held: dict[str, Any]) -> dict[str, Any]:
     """Who holds it, whether that process is alive (if this machine can tell), and for how long it is silent."""
     silent = silence(held)
-    facts = {key: held.get(key) for key in ("run", "pid", "host")} | {"since": _time(held.get("since"))}
+    facts = {"run_id": held.get("run")} | {key: held.get(key) for key in ("pid", "host")}
+    facts |= {"since": _time(held.get("since"))}
     return facts | {"process": fate(held), "silent_seconds": silent and round(silent.total_seconds())}
 
 

@@ -27,7 +27,7 @@ COLUMNS: dict[str, pa.Schema] = {
     "runs": pa.schema(
         [
             _PIPELINE,
-            ("run", _TEXT),
+            ("run_id", _TEXT),
             ("status", _TEXT),
             ("started", _TIME),
             ("ended", _TIME),
@@ -45,7 +45,7 @@ COLUMNS: dict[str, pa.Schema] = {
             ("commit", _COUNT),
             ("at", _TIME),
             ("kind", _TEXT),
-            ("run", _TEXT),
+            ("run_id", _TEXT),
             ("stream", _TEXT),
             ("rows_added", _COUNT),
             ("rows_removed", _COUNT),
@@ -76,7 +76,7 @@ COLUMNS: dict[str, pa.Schema] = {
             _PIPELINE,
             ("stream", _TEXT),
             ("commit", _COUNT),
-            ("run", _TEXT),
+            ("run_id", _TEXT),
             ("reason", _TEXT),
             ("rejects", _COUNT),
             ("file", _TEXT),
@@ -118,14 +118,14 @@ def _newer_runs(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
         news = ids[:_FIRST_RUNS]
     else:
         # Only a table that was full may lack older runs on purpose. Ids of one second are in no order.
-        oldest = pc.min(earlier["run"]).as_py()[:_SECOND] if earlier.num_rows >= _FIRST_RUNS else ""
+        oldest = pc.min(earlier["run_id"]).as_py()[:_SECOND] if earlier.num_rows >= _FIRST_RUNS else ""
         is_over = pc.or_(pc.is_valid(earlier["ended"]), _died_long_ago(earlier))
-        earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run"], pa.array(ids[_UNSETTLED:], _TEXT))))
-        settled = set(earlier["run"].to_pylist())
+        earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run_id"], pa.array(ids[_UNSETTLED:], _TEXT))))
+        settled = set(earlier["run_id"].to_pylist())
         news = [run for run in ids if run >= oldest and run not in settled]
     records = parallel_map(log.storage, lambda run: any_run(log.storage, log.pipeline, run), news)
     rows = [_run_row(at, current(log.storage, record)) for record in records if record]
-    return _joined("runs", rows, earlier).sort_by([("run", "descending")])
+    return _joined("runs", rows, earlier).sort_by([("run_id", "descending")])
 
 
 def _died_long_ago(runs: pa.Table) -> pa.ChunkedArray:
@@ -151,7 +151,7 @@ def _last_commit(at: TablesAt, earlier: pa.Table | None) -> int:
         return 0
     row = earlier.filter(pc.equal(earlier["commit"], last)).slice(0, 1).to_pylist()[0]
     record = at.log.record(last)
-    return last if record and (record.run, _millis(_time(record.at))) == (row["run"], row["at"]) else 0
+    return last if record and (record.run, _millis(_time(record.at))) == (row["run_id"], row["at"]) else 0
 
 
 def _millis(at: datetime | None) -> datetime | None:

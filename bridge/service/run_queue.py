@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import json
 
+from bridge.durations import duration
 from bridge.errors import BridgeError, LakeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.lease import require_free
 from bridge.lake.runs import new_run_id
@@ -263,7 +264,7 @@ class RunQueue:
             return False
         job.request, job.run_id, job.attempt = replace(job.request, attempt=attempt), new_run_id(), attempt
         job.pause = pipeline.retry.pause_before(attempt).total_seconds()
-        text = f"attempt {attempt} of {pipeline.retry.attempts} starts in {job.pause:.0f} s"
+        text = f"attempt {attempt} of {pipeline.retry.attempts} starts in {duration(job.pause)}"
         self._log.noted(f"{job.pipeline}: {text}")
         return True
 

@@ -40,6 +40,11 @@ class Kind:
         """The error for another clause FROM."""
         return SettingsError(f"a {self.name} selects FROM {self.source}", hint=self.example)
 
+    def slides(self, **facts: Any) -> SettingsError:
+        """The error for windows that overlap."""
+        hint = "leave out how far it slides: window(at, '1 hour')"
+        return self.refused("a window that slides puts a row into several windows", hint, **facts)
+
     def unclear(self) -> SettingsError:
         """The error for a statement whose tokens disagree with the parsed statement."""
         return SettingsError(f"the {self.name}'s form is not understood", hint=f"write it simply, {self.example}")
@@ -116,6 +121,10 @@ NOT_OF_A_ROW |= dict.fromkeys(
     "makes several rows of one",
 )
 """Refused functions, and why."""
+
+_LENGTHS = {"week": 604_800_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000}
+_LENGTHS |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
+_LENGTH = re.compile(rf"([0-9]+)\s+({'|'.join(_LENGTHS)})s?\s*")
 
 CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
 """Texts that Spark takes for a time when it casts a constant."""
@@ -234,6 +243,21 @@ def _check_function(node: exp.Func, kind: Kind) -> None:
         raise kind.refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
     if isinstance(node, exp.AggFunc):
         raise kind.refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
+    if names == {"window"} and _slides(node.expressions):
+        raise kind.slides()
+
+
+def _slides(arguments: Sequence[exp.Expr]) -> bool:
+    """Whether these arguments of `window` are of one that slides; False if only Spark can read its lengths."""
+    lengths = [_microseconds(one.name if one.is_string else "") for one in arguments[1:3]]
+    return len(lengths) == 2 and None not in lengths and lengths[0] != lengths[1]
+
+
+def _microseconds(text: str) -> int | None:
+    """How long an interval such as `1 hour 30 minutes` is; None if it is written in another way."""
+    parts = _LENGTH.findall(words := text.strip().lower().removeprefix("interval").strip())
+    is_whole = bool(parts) and not _LENGTH.sub("", words)
+    return sum(int(number) * _LENGTHS[unit] for number, unit in parts) if is_whole else None
 
 
 def tokens_of(text: str) -> list[Token]:

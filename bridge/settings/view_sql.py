@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError, did_you_mean
@@ -112,6 +113,15 @@ def read_view(name: str, text: str) -> View:
     columns = tuple(item.name for item in items)
     named = tuple(one for one in columns if one in keys)
     return View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+
+
+def refuse_sessions(text: str) -> None:
+    """Raise `SettingsError` for session windows: Spark would take each row for a session of its own."""
+    tokens = tokens_of(text)
+    for token, after in pairwise(tokens):
+        if token.text.lower() == "session_window" and after.token_type.name == "L_PAREN":
+            hint = "use a window of a fixed length: window(at, '1 hour').start AS hour"
+            raise VIEW.refused("where a session ends, other rows decide", hint)
 
 
 def ambiguous(name: str, **facts: str) -> SettingsError:
@@ -260,7 +270,7 @@ def _normal(node: exp.Expr, alias: str) -> str:
 
     node = node.copy()
     for column in list(node.find_all(exp.Column)):
-        parts = _parts_of(column, alias)
+        parts = column_parts(column, alias)
         if isinstance(column.this, exp.Identifier) and len(parts) == 1:
             column.args.pop("table", None)
     for identifier in node.find_all(exp.Identifier):
@@ -268,7 +278,7 @@ def _normal(node: exp.Expr, alias: str) -> str:
     return node.sql("spark", comments=False)
 
 
-def _parts_of(column: exp.Column, alias: str) -> list[str]:
+def column_parts(column: exp.Column, alias: str) -> list[str]:
     """The names of a column without the stream's: the first is the stream's column, others are fields in it."""
     names = [part.name for part in column.parts]
     return names[1:] if len(names) > 1 and names[0].lower() == alias.lower() else names
@@ -279,7 +289,7 @@ def _needs(select: exp.Select, alias: str) -> tuple[str, ...]:
 
     clauses = [*select.expressions, *filter(None, [select.args.get("where")])]
     columns = (column for clause in clauses for column in clause.find_all(exp.Column))
-    names = (_parts_of(column, alias)[0] for column in columns if isinstance(column.this, exp.Identifier))
+    names = (column_parts(column, alias)[0] for column in columns if isinstance(column.this, exp.Identifier))
     return tuple({name.lower(): name for name in names}.values())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from bridge.durations import duration
 from bridge.errors import SettingsError, TapError
 from bridge.singer.catalog import Catalog, replication_key, replication_method, stream_ids
 from bridge.singer.selection import loaded_streams, select
@@ -272,7 +273,7 @@ class Trial:
         self.verdicts.make("sigterm")
         if not ended:
             hint = "end soon after SIGTERM: a runner that has waited long enough kills it"
-            self.verdicts.fail("sigterm", f"it still ran {_PATIENCE.seconds} s after SIGTERM", hint)
+            self.verdicts.fail("sigterm", f"it still ran {duration(_PATIENCE)} after SIGTERM", hint)
         elif listener.unfinished:
             self.verdicts.warn("sigterm", "it ended in the middle of a line", "end between two messages")
 

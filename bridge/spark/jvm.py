@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from bridge.durations import duration
 from bridge.errors import BridgeError, EngineError, SettingsError
 from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
@@ -175,7 +176,7 @@ class Jvm:
                         raise ChildProcessError(complaint)
                     looked = time.monotonic()
                     if looked > limit:
-                        raise ChildProcessError(f"the JVM was not up after {self.patience:.0f} s")
+                        raise ChildProcessError(f"the JVM was not up after {duration(self.patience)}")
                 time.sleep(_POLL)
             if self._given:
                 self._command.note(self.process.pid, self._given)

@@ -139,6 +139,8 @@ def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str]) -> None:
     """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message."""
     name = plan.getClass().getSimpleName()
     if name not in _NODES:
+        if name == "Expand":
+            raise kind.slides(**facts)
         reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
         raise kind.refused(reason, **facts)
     for expression in _each(plan.expressions()):

@@ -5,5 +5,5 @@ SQL for Spark, which adds and takes away rows. Nothing here has a state: what a 
 table, in the visible columns and in hidden ones (`_view_...`), and so in the commit log like any other table.
 
 `algebra.py`: the hidden columns, and the SQL; read it first. `bridge/spark/view_types.py` lets Spark say what types the
-columns have.
+columns have; `fit.py` says what of that is certain without Spark.
 """

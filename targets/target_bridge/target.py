@@ -23,6 +23,7 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 from singer_sdk.io_base import SingerReader
 
 from bridge.cli.plain import plain
+from bridge.durations import duration
 from bridge.errors import BridgeError, LakeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
 from bridge.facts.after_run import after_run
@@ -151,8 +152,10 @@ class TargetBridge(Target):
         for stream, counts in result.streams.items():
             facts = plain(stream), counts.committed, counts.load_method, counts.rejected
             self.logger.info("%s: %d records committed (%s), %d rejected", *facts)
-        seconds = result.seconds.get("total", 0.0)
-        self.logger.info("Run %s: %s, %d commits, %.1f s", result.run_id, result.status, result.commits, seconds)
+        for move in result.moves():
+            self.logger.info("%s", plain(move))
+        took = duration(result.seconds.get("total", 0.0))
+        self.logger.info("Run %s: %s, %d commits, %s", result.run_id, result.status, result.commits, took)
 
     @classmethod
     def cb_config(cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]) -> Any:

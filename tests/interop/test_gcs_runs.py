@@ -130,7 +130,7 @@ def test_settings_of_a_bucket_that_hurt() -> None:
         "old": ("ok", "ok"),
     }
     _, soft = _old_versions(store, replace(PLAIN, soft_delete=7 * DAY))
-    assert "for 7 days" in soft.text
+    assert "for 7 d;" in soft.text
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

@@ -90,7 +90,7 @@ def _print_groups(pairs: list[tuple[str, Group]], *, several: bool = False) -> N
         return
     columns = ["pipeline", "stream", "run", "reason", "records", "size"]
     rows = [
-        [pipeline, _named(group.stream), group.run, group.reason, count(group.records), size(group.bytes)]
+        [pipeline, _named(group.stream), group.run_id, group.reason, count(group.records), size(group.bytes)]
         for pipeline, group in pairs
     ]
     without = () if several else ("pipeline",)
@@ -121,7 +121,8 @@ def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: b
     records = list(islice(rejected_records(storage, pipeline.name, view, criteria), limit))
     if json_output:
         for reject in records:
-            click.echo(plain_json(json.dumps(reject, ensure_ascii=False)))
+            facts = {"run_id" if key == "run" else key: value for key, value in reject.items()}
+            click.echo(plain_json(json.dumps(facts, ensure_ascii=False)))
         return
     if not records:
         click.echo("no rejects")

@@ -18,6 +18,7 @@ from bridge.cli.plain import PlainLines
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, moment, note, print_table, size
 from bridge.cli.survey import Unread, readable, survey, with_warnings
+from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
@@ -25,6 +26,8 @@ from bridge.lake.runs import UNREADABLE, RunRecord, StreamResult, any_run, is_ru
 from bridge.query.runs import latest_runs, run_bookmarks, stream_results
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
+from bridge.singer.moves import moves, short_bookmark
+from bridge.singer.state_edits import contexts_of
 
 _READABLE = 30
 """Characters of an error for which the list always has room."""
@@ -116,18 +119,23 @@ def _status(record: RunRecord) -> str:
 
 @runs.command("show")
 @pipeline_verb
-@click.option("--run", "run_id", metavar="ID", help="Which run; default: the latest.")
+@click.argument("word", metavar="[ID]", required=False)
+@click.option("--run", "run_id", metavar="ID", help="The same as ID.")
 @click.option("--logs", is_flag=True, help="Print the tap's whole log, and Spark's.")
 @json_option()
-def show(selection: Selection, run_id: str | None, logs: bool, json_output: bool) -> None:
-    """Show one run: the latest of NAME, or the one with this ID. You may also type the ID instead of NAME.
+def show(selection: Selection, word: str | None, run_id: str | None, logs: bool, json_output: bool) -> None:
+    """Show one run: the latest of NAME, or the one with this ID, for which NAME is not needed.
 
     \b
     singer-bridge runs show flights
+    singer-bridge runs show flights 20261120T133501Z-k3f9a
     singer-bridge runs show 20261120T133501Z-k3f9a --logs
     """
-    if selection.word and not run_id and is_run_id(selection.word):
-        selection, run_id = selection.of(None), selection.word
+    if selection.word and is_run_id(selection.word) and not (word and is_run_id(word)):
+        selection, word = selection.of(word), selection.word
+    if word and run_id and word != run_id:
+        raise SettingsError("two IDs for one run", hint="give ID or --run", id=word, other=run_id)
+    run_id = run_id or word
     chosen, record = _find(readable(survey(selection))[0], run_id)
     if logs:
         _print_logs(chosen, record)
@@ -203,9 +211,13 @@ def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
     rows = [_row(stream, result) for stream, result in record.streams.items()]
     print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
     console().print()
-    bookmarks = [
-        [s, _compact(before), _compact(after)] for s, (before, after) in run_bookmarks(record, pipeline).items()
-    ]
+    bookmarks = list[list[str]]()
+    for stream, (before, after) in run_bookmarks(record, pipeline).items():
+        if contexts_of(after):  # there may be thousands
+            parts = [[move.of(stream), move.before, move.after] for move in moves(before, after)]
+            bookmarks += parts or [[stream, short_bookmark(before), short_bookmark(after)]]
+        else:
+            bookmarks.append([stream, _compact(before), _compact(after)])
     columns = ["stream", "bookmark before", "bookmark after"]
     print_table(columns, bookmarks, folds=columns[1:])
 
@@ -218,12 +230,12 @@ def _row(stream: str, result: StreamResult) -> list[str]:
 
 def _duration(record: RunRecord) -> str:
     """The time of the whole run; of one that an older version recorded, that of its load."""
-    return f"{record.seconds.get('total', record.seconds.get('load', 0.0)):.1f} s"
+    return duration(record.seconds.get("total", record.seconds.get("load", 0.0)))
 
 
 def _seconds(seconds: float) -> str:
     """A time for people; nothing for less than a millisecond."""
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else ""
+    return duration(seconds) if seconds >= 0.001 else ""
 
 
 def _compact(value: Any) -> str:

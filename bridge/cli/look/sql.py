@@ -45,19 +45,22 @@ def sql(
     csv_output: bool,
     output: Path | None,
 ) -> int:
-    """Ask the lake in SQL: DuckDB's, over tables at a commit. QUERY may come on stdin.
+    """Ask the lake in SQL: DuckDB's, over tables at a commit: of pipeline NAME, or of all. QUERY may come on stdin.
 
     A table is called pipeline.stream, or stream if there is one pipeline. System tables: bridge.runs, bridge.commits,
     bridge.bookmarks, bridge.streams, bridge.files, bridge.rejects. It only reads.
 
     \b
     singer-bridge sql 'SELECT count(*) FROM flights."public-flights"'
+    singer-bridge sql 'SELECT count(*) FROM "public-flights"' flights --at 3
     singer-bridge sql "SELECT * FROM bridge.runs" --to ./lake --csv
     """
     from bridge.query.engine import answer
 
     if sum((json_output, csv_output, output is not None)) > 1:
         raise SettingsError("--json, --csv and --output exclude each other", hint="give one of them")
+    if query and selection.word and " " in selection.word and " " not in query:  # NAME came first, as elsewhere
+        selection, query = selection.of(query), selection.word
     text = _text(query)
     tables, code = _tables(selection, at)
     with answer(text, tables) as reader:
@@ -92,7 +95,7 @@ def _tables(selection: Selection, at: int | None) -> tuple[list[TablesAt], int]:
 
     chosen, code = one_or_all(selection)
     if at is not None and len(chosen) > 1:
-        hint = "commit numbers belong to one pipeline: give its --name"
+        hint = "commit numbers belong to one pipeline: give its NAME after QUERY"
         raise SettingsError("--at needs one pipeline", hint=hint)
     return [TablesAt.of(each.log, at) for each in chosen], code
 

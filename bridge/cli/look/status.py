@@ -14,6 +14,7 @@ from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, settings_file, settings_in
 from bridge.cli.show import as_json, count, moment, note, print_table
 from bridge.cli.survey import Unread, survey, with_warnings
+from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.marks import SHORT
 from bridge.query.status import ahead_text, pipeline_status
@@ -131,19 +132,11 @@ def _records(facts: dict[str, Any]) -> str:
 def _ages(ages: Sequence[int | None]) -> str:
     """How long ago the latest and the earliest bookmark changed, once if both read the same."""
     present = sorted(age for age in ages if age is not None)
-    return " to ".join(dict.fromkeys(map(_duration, (present[0], present[-1])))) + " ago" if present else ""
+    return " to ".join(dict.fromkeys(duration(age, 1) for age in (present[0], present[-1]))) + " ago" if present else ""
 
 
 def _ago(now: datetime, at: str) -> str:
-    return _duration(round((now - datetime.fromisoformat(at)).total_seconds()))
-
-
-def _duration(seconds: int) -> str:
-    """A duration for people: its largest unit, rounded down."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length}{unit}"
-    return f"{max(seconds, 0)}s"
+    return duration(round((now - datetime.fromisoformat(at)).total_seconds()), 1)
 
 
 def _holder(held: dict[str, Any] | None, now: datetime) -> str:
@@ -155,5 +148,5 @@ def _holder(held: dict[str, Any] | None, now: datetime) -> str:
     place = "" if here and process != "unknown" else f"{elsewhere} on {held['host']}"
     since = [_ago(now, held["since"])] if held["since"] else []
     stopped = ["stopped"] if process == "stopped" else []
-    silent = [f"silent for {_duration(held['silent_seconds'])}"] if held["silent_seconds"] else []
+    silent = [f"silent for {duration(held['silent_seconds'], 1)}"] if held["silent_seconds"] else []
     return ", ".join([f"pid {held['pid']}{place}", *since, *stopped, *silent])

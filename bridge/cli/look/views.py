@@ -15,7 +15,7 @@ from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, pipeline_verb, view_verb
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, count_of, note, print_table
-from bridge.cli.survey import one_or_all
+from bridge.cli.survey import one_or_all, pipeline_names
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.records import HIDDEN
 from bridge.query.values import cell, json_value
@@ -72,13 +72,15 @@ def list_(selection: Selection, json_output: bool) -> int:
 def verify(selection: Selection, view: str | None, *, repair: bool, json_output: bool) -> int:
     """Compute the SELECT of each view again, or of VIEW alone, and compare it with the view, row by row.
 
-    Spark reads the whole table of the view's stream. Nothing is changed. Exit code 0: every view is what its SELECT
-    gives; 3: one is not. A run may be active meanwhile, but not with --repair: exit code 4.
+    One word is a NAME if there is such a pipeline, else a VIEW. Spark reads the whole table of the view's stream.
+    Nothing is changed. Exit code 0: every view is what its SELECT gives; 3: one is not. A run may be active meanwhile,
+    but not with --repair: exit code 4.
 
     \b
-    singer-bridge views verify
+    singer-bridge views verify flights
     singer-bridge views verify by_active --repair
     """
+    selection, view = _pipeline_and_view(selection, view, is_view=False)
     chosen, code = one_or_all(selection, tables=repair)
     views_of = [(each, names) for each in chosen if (names := _views_of(each, view))]
     if view and not views_of:
@@ -98,6 +100,16 @@ def verify(selection: Selection, view: str | None, *, repair: bool, json_output:
     elif not facts:
         click.echo(_NONE)
     return max([code, *(3 for fact in facts if fact["status"] == "error")])
+
+
+def _pipeline_and_view(selection: Selection, view: str | None, *, is_view: bool) -> tuple[Selection, str | None]:
+    """The pipelines and the view that were typed. `is_view`: one word is a view, even if a pipeline has its name."""
+    if view is not None or selection.word is None:
+        return selection, view
+    may_be_name = not is_view and selection.pipeline_name in (None, selection.word)
+    if may_be_name and selection.word in pipeline_names(selection):
+        return selection, None
+    return selection.of(None), selection.word
 
 
 def _views_of(chosen: ChosenPipeline, name: str | None) -> list[str]:
@@ -179,16 +191,20 @@ def _pairs(values: dict[str, Any]) -> str:
 @click.option("--at", type=click.IntRange(0), metavar="COMMIT", help="Read the view as it was after this commit.")
 @json_option("Print one JSON object; its row is null if there is none.")
 def get(
-    selection: Selection, view: str, keys: Sequence[str], nulls: Sequence[str], at: int | None, json_output: bool
+    selection: Selection, view: str | None, keys: Sequence[str], nulls: Sequence[str], at: int | None, json_output: bool
 ) -> int:
     """Show the row of VIEW that has a key, and the commit that it is of. Exit 1 if there is none.
 
     \b
     singer-bridge views get by_active --key true
+    singer-bridge views get flights by_active --key true
     singer-bridge views get by_active --to ./lake --name flights --key active=false --json
     """
     from bridge.query.keys import key_by_column, key_from_text
 
+    selection, view = _pipeline_and_view(selection, view, is_view=True)
+    if view is None:
+        raise SettingsError("which view?", hint="such as: singer-bridge views get by_active --key true")
     pipeline, opened, code = _view(selection, view, at)
     columns = opened.key_columns
     key = key_from_text(view, columns, key_by_column(view, columns, keys, nulls))
@@ -219,7 +235,7 @@ def _view(selection: Selection, name: str, at: int | None) -> tuple[str, View, i
         }
         having = [pipeline for pipeline, existing in views_of.items() if name in existing]
         if len(having) > 1:
-            hint = f"give the pipeline's --name, one of: {', '.join(having)}"
+            hint = f"give the pipeline's NAME before it, one of: {', '.join(having)}"
             raise SettingsError("several pipelines have this view", hint=hint, view=name)
         if not having:
             every = sorted({view for existing in views_of.values() for view in existing})

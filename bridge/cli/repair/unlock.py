@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.plain import echo
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, moment
+from bridge.durations import duration
 from bridge.errors import PipelineHeld
 from bridge.lake.lease import fate, holder, last_lease, release, silence
 from bridge.storage import Storage
@@ -42,7 +42,8 @@ def unlock(selection: Selection, json_output: bool, yes: bool) -> None:
             hint = "look again: singer-bridge status"
             raise PipelineHeld("another run took it meanwhile", hint=hint, run=other.get("run"), host=other.get("host"))
     if json_output:
-        held_by = owner and {key: owner.get(key) for key in ("run", "pid", "host", "since", "renewed")}
+        facts = {"run_id": "run", **{key: key for key in ("pid", "host", "since", "renewed")}}
+        held_by = owner and {key: owner.get(name) for key, name in facts.items()}
         as_json({"format": 1, "pipeline": pipeline, "held_by": held_by, "unlocked": bool(owner)})
     elif owner:
         echo(f"{pipeline}: free now; the next run looks first at what {owner.get('run')} left")
@@ -88,4 +89,4 @@ def _signs_of_life(owner: dict[str, Any]) -> str:
     silent = silence(owner)
     if silent is None:
         return "it goes on renewing that, so it seems to be alive"
-    return f"it last renewed that {timedelta(seconds=round(silent.total_seconds()))} ago"
+    return f"it last renewed that {duration(silent)} ago"

@@ -9,12 +9,12 @@ from typing import Any
 from bridge.cli.events import report
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
-from bridge.commit.state_file import short_bookmark
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.launch.dry_run import Plan, dry_run
 from bridge.load.plan import Request
 from bridge.project.clashes import clash
+from bridge.singer.moves import short_bookmark
 
 
 def plan(
@@ -31,7 +31,8 @@ def plan(
     """
     plans, code = [], 0
     for place, each in enumerate(chosen):
-        one = _with_clashes(dry_run(each.pipeline, each.home, request), each, chosen[:place], siblings)
+        planned = dry_run(each.pipeline, each.home, request, ask_spark=True)
+        one = _with_clashes(planned, each, chosen[:place], siblings)
         plans.append(one)
         if not json_output and one.is_complete:
             _print(one.facts)
@@ -40,7 +41,7 @@ def plan(
     if json_output:
         as_json([one.to_json() for one in plans] if several else plans[0].to_json())
     else:
-        console().print("[dim]dry run: nothing was started, nothing was written[/]")
+        console().print("[dim]dry run: nothing was loaded, nothing was written[/]")
     return code
 
 

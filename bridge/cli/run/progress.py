@@ -19,6 +19,7 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.cli.show import console, count, count_of, size
+from bridge.durations import duration
 from bridge.load.result import Counts
 from bridge.load.run import Run
 
@@ -75,7 +76,7 @@ class Progress:
             )
         rate = _rate(list(streams.values()), speaking=run.stage == "extracting")
         more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
-        self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {seconds:.0f} s   {rate}{more}"))
+        self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {duration(round(seconds))}   {rate}{more}"))
         return Group(self._spinner, grid) if streams else Group(self._spinner)
 
     def _lines(self) -> None:
@@ -92,7 +93,7 @@ class Progress:
             events.emit("info", "progress", **facts, read=read, committed=committed)
             return
         self._console.print(
-            f"{name}: {stage}, {seconds:.0f} s, {count_of(len(streams), 'stream')}, "
+            f"{name}: {stage}, {duration(round(seconds))}, {count_of(len(streams), 'stream')}, "
             f"{count_of(read, 'record')} read, {count(committed)} committed",
             soft_wrap=True,
         )

@@ -13,6 +13,7 @@ from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import console
+from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.launch.launch import launch
 from bridge.load.plan import Request
@@ -45,7 +46,7 @@ class RunReporter:
         def waiting(_: Pipeline, result: Result, pause: timedelta) -> None:
             self._finished(result, attempts)
             following, seconds = f"{result.attempt + 1} of {attempts}", pause.total_seconds()
-            self.announce(f"attempt {following} in {seconds:.0f} s", "retry", attempt=following, seconds=seconds)
+            self.announce(f"attempt {following} in {duration(pause)}", "retry", attempt=following, seconds=seconds)
 
         result = launch(chosen.pipeline, request, chosen.home, stop=stop, execute=self._execute, waiting=waiting)
         return result, self._finished(result, attempts)

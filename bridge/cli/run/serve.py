@@ -17,6 +17,7 @@ from bridge.cli.options import file_options
 from bridge.cli.plain import echo
 from bridge.cli.selection import environment, settings_file
 from bridge.cli.show import count, count_of
+from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
 
 
@@ -93,7 +94,9 @@ class _Log:
             self._print(f"{pipeline}: its process {end}", "run_died", level="error", **facts)
             return
         records = sum(stream["records"] for stream in result["streams"].values())
-        text = f"{pipeline}: {result['status']}, {count(records)} records in {result['seconds'].get('total', 0):.1f} s"
+        text = (
+            f"{pipeline}: {result['status']}, {count(records)} records in {duration(result['seconds'].get('total', 0))}"
+        )
         error = result["error"]
         if error:
             text += f"; {error['message']}"

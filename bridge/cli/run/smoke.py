@@ -17,6 +17,7 @@ from bridge.cli.options import json_option, pipeline_verb, streams_option
 from bridge.cli.plain import echo
 from bridge.cli.selection import ChosenPipeline, Selection, environment
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
+from bridge.durations import duration
 from bridge.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -190,9 +191,9 @@ def _print(trial: Trial, tap: str, seconds: float) -> None:
         ]
         print_table(["stream", "records", "bytes", "key", "never seen"], rows, right=["records", "bytes"])
         more = ", stopped there" if trial.capped else ""
-        out.print(f"[dim]{count(first.records)} records in {trial.seconds:.1f} s, {rate:,.0f}/s{more}[/]")
+        out.print(f"[dim]{count(first.records)} records in {duration(trial.seconds)}, {rate:,.0f}/s{more}[/]")
     counts = trial.verdicts.counts
-    ending = f"{count_of(counts['warning'], 'warning')}, {counts['skipped']} skipped, {seconds:.1f} s"
+    ending = f"{count_of(counts['warning'], 'warning')}, {counts['skipped']} skipped, {duration(seconds)}"
     if counts["failed"]:
         out.print(f"[red]✗[/] {count_of(counts['failed'], 'check')} failed, {ending}")
     else:

@@ -6,12 +6,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from bridge.cli.show import console, count, count_of, note, print_table, size
-from bridge.commit.state_file import short_bookmark
+from bridge.durations import duration
 from bridge.load.result import Result
-from bridge.singer.state import bookmark
 
-_MOVES = 10
-"""Bookmarks that a summary shows."""
 _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■"), "held": ("red", "✗")}
 
 
@@ -36,7 +33,7 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         less = [*([] if any(counts.rejected for counts in result.streams.values()) else ["rejected"]), "files"]
         print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
         out.print()
-    for move in _moves(result):
+    for move in result.moves():
         out.print(move, markup=False, highlight=False, soft_wrap=True)
     colour, mark = _MARKS[result.status]
     line = Text.assemble((f"{mark} {result.status}", colour), f"  {_figures(result, attempts)}")
@@ -51,17 +48,6 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         out.print()
 
 
-def _moves(result: Result) -> list[str]:
-    """A line for each bookmark that moved, of the first streams."""
-    lines = []
-    for name, counts in result.streams.items():
-        before, after = (bookmark(state, counts.names or (name,)) for state in (result.state_before, result.state))
-        if before != after and short_bookmark(after):
-            lines.append(f"{name}: from {short_bookmark(before) or 'the beginning'} to {short_bookmark(after)}")
-    more = len(lines) - _MOVES
-    return [*lines[:_MOVES], f"and {more} more: singer-bridge state list {result.pipeline}"] if more > 0 else lines
-
-
 def _figures(result: Result, attempts: int) -> str:
     total = result.records
     seconds = result.seconds.get("total", 0.0)
@@ -73,4 +59,4 @@ def _figures(result: Result, attempts: int) -> str:
         f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""
     )
     commits = count_of(result.commits, "commit")
-    return f"{count_of(total, 'record')} in {seconds:.1f} s{rate}, {commits}{nothing}{attempt}"
+    return f"{count_of(total, 'record')} in {duration(seconds)}{rate}, {commits}{nothing}{attempt}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -44,52 +43,80 @@ def check_(file: Path | None, json_output: bool) -> int:
     """
     path = settings_file(file)
     problems = check(path, os.environ, environment())
-    shared = _clashes(path)
-    problems += [problem for problem, is_certain in shared if is_certain] + _misquoted(path)
+    among = _readable(path)
+    shared = _clashes(among, home_folder(path))
+    problems += [problem for problem, is_certain in shared if is_certain] + _misquoted(among, home_folder(path))
     notes = [f"{each.error.message}. {each.error.hint}" for each, is_certain in shared if not is_certain]
+    faults, warnings, unknown = _views(among, home_folder(path))
+    problems, notes = problems + faults, notes + warnings
     if json_output:
-        as_json({"format": 1, "file": str(path), "problems": [_problem(each) for each in problems], "warnings": notes})
+        facts = {"problems": [_problem(each) for each in problems], "warnings": notes, "unchecked": unknown}
+        as_json({"format": 1, "file": str(path), **facts})
         return 2 if problems else 0
     _print(path, problems)
     for text in notes:
         note("warning", "yellow", text)
+    for text in unknown:
+        note("not checked", "dim", text)
     return 2 if problems else 0
 
 
-def _readable(path: Path) -> Iterator[tuple[str | None, list[Pipeline]]]:
-    """The pipelines whose settings are right, in each environment."""
+Readable: TypeAlias = "list[tuple[str | None, list[Pipeline]]]"
+"""The pipelines whose settings are right, by environment."""
+
+
+def _readable(path: Path) -> Readable:
     with suppress(SettingsError):  # the file as such is wrong, and that is among the problems
         one = load(path, os.environ, environment(), commands=False)
-        for env in [one.environment] if environment() else [None, *one.environments]:
-            yield env, readable_in(load(path, os.environ, env, commands=False))
+        environments = [one.environment] if environment() else [None, *one.environments]
+        return [(env, readable_in(load(path, os.environ, env, commands=False))) for env in environments]
+    return []
 
 
-def _clashes(path: Path) -> list[tuple[Problem, bool]]:
+def _clashes(among: Readable, home: Path) -> list[tuple[Problem, bool]]:
     """The pipelines that would share a folder of tables, in each environment, and whether that is certain."""
     from bridge.project.clashes import clashes
 
     pairs = dict[tuple[str, str], tuple[Problem, bool]]()
-    for env, pipelines in _readable(path):
-        for each in clashes(pipelines, home_folder(path)):
+    for env, pipelines in among:
+        for each in clashes(pipelines, home):
             pair = each.first.removeprefix(f"{env}."), each.second.removeprefix(f"{env}.")
             problem = Problem(SettingsError(each.message, hint=each.hint), pair[1], env)
             pairs.setdefault(pair, (problem, each.is_certain))
     return list(pairs.values())
 
 
-def _misquoted(path: Path) -> list[Problem]:
-    """The columns that SQL names in double quotes, as far as stored catalogs say what the columns are."""
-    from bridge.load.tables.misquoted import misquoted
+def _misquoted(among: Readable, home: Path) -> list[Problem]:
+    """The columns that a `transform` has in double quotes, as far as stored catalogs say what the columns are."""
+    from bridge.load.tables.catalog_columns import misquoted
 
     problems = dict[str, Problem]()
-    for env, pipelines in _readable(path):
+    for env, pipelines in among:
         for pipeline in pipelines:
             with suppress(SettingsError):  # a catalog that cannot be read, which the run reports
-                catalog = CatalogStore(home_folder(path), pipeline).read()
-                for error in misquoted(with_names(pipeline, home_folder(path)), catalog, {}):
+                catalog = CatalogStore(home, pipeline).read()
+                for error in misquoted(with_names(pipeline, home), catalog):
                     problem = Problem(error, pipeline.name.removeprefix(f"{env}."), env)
                     problems.setdefault(error.message, problem)
     return list(problems.values())
+
+
+def _views(among: Readable, home: Path) -> tuple[list[Problem], list[str], list[str]]:
+    """The views that a run would refuse, those that it would not fill, and those of which nobody knows; each once."""
+    from bridge.load.checks.view_outlook import by_catalog
+
+    faults, warnings, unknown = dict[str, Problem](), dict[str, None](), dict[str, str]()
+    for env, pipelines in among:
+        for pipeline in (each for each in pipelines if each.views):
+            outlook, plain = by_catalog(pipeline, home), pipeline.name.removeprefix(f"{env}.")
+            for error in outlook.faults:
+                faults.setdefault(error.message, Problem(error, plain, env))
+            warnings |= dict.fromkeys(outlook.warnings)
+            for view in outlook.unknown:
+                text = f"view {view.name}: nobody knows the columns of {view.stream} yet"
+                typed = f"{plain} --env {env}" if env else plain
+                unknown.setdefault(text, f"{text}; `singer-bridge run {typed} --dry-run` asks tap, lake and Spark")
+    return list(faults.values()), list(warnings), list(unknown.values())
 
 
 def _print(path: Path, problems: list[Problem]) -> None:

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta, timezone
 from itertools import islice
 from statistics import median
 
-from bridge.commit.state_file import short_bookmark
 from bridge.lake.log import Snapshot
 from bridge.lake.marks import NO_STATE, STANDING_RUNS, STANDSTILL, VOLUME, advice
 from bridge.lake.runs import RunRecord, read_opened
@@ -21,6 +20,7 @@ from bridge.load.result import Counts
 from bridge.load.tables.methods import Method
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, replication_method
+from bridge.singer.moves import short_bookmark
 from bridge.singer.state import bookmark, is_null, standing_point
 from bridge.storage import Storage
 

@@ -376,9 +376,9 @@ class TablePlanner:
         """Raise what `open` would raise for a stream before its SCHEMA has come; nothing is written."""
         self.layouts[stream] = layout = self._layout(stream)
         mode, table = self.expected(stream)[1], self._view.tables.get(stream)
-        shared = self._may_share(stream, mode)
-        others = others_of(self._storage, layout.folder, self._owner(stream), shared=shared)
+        others = others_of(self._storage, layout.folder, self._owner(stream), shared=self._may_share(stream, mode))
         self._check_contents(stream, others)
+        self._refuse_view(stream, table, None)
         if table and table.files and mode != "replace":
             self._check_folders(stream, table.partition_by)
 

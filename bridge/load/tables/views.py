@@ -8,7 +8,7 @@ files that it removes are taken away. A table whose view left the settings stays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -89,6 +89,23 @@ def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
 
 
+@contextmanager
+def placed(pipeline: Pipeline, view: View) -> Iterator[None]:
+    """Say in a `SettingsError` in which file and line the view stands."""
+    try:
+        yield
+    except SettingsError as error:
+        if not (place := pipeline.view_places.get(view.name)):
+            raise
+        raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
+
+
+def not_loaded(view: View, streams: Collection[str]) -> str:
+    """The warning for a view whose stream is not among those that are loaded, or have a table."""
+    hint = did_you_mean(view.stream, streams)
+    return f"view {view.name}: no stream {view.stream} is loaded, so no run fills it{f'; {hint}' if hint else ''}"
+
+
 class ViewTables:
     """Builds what a run's commits change in the views of the settings."""
 
@@ -101,7 +118,7 @@ class ViewTables:
         self._typed: dict[tuple[str, str], TypedView] = {}
         self._schemas: dict[str, pa.Schema] = {}
         for view in self._views.values():
-            with self._placed(view):
+            with placed(pipeline, view):
                 tables.open_view(view)
 
     @property
@@ -115,9 +132,7 @@ class ViewTables:
         tables = self._committer.view.stream_tables
         for view in self._views.values():
             if not tables.keys() & {*self.names(view)}:
-                hint = did_you_mean(view.stream, tables)
-                hint = f"; {hint}" if hint else ""
-                yield f"view {view.name}: no stream {view.stream} has a table yet, so there is no view of it{hint}"
+                yield not_loaded(view, tables)
 
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
@@ -182,7 +197,7 @@ class ViewTables:
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
-        with self._placed(view):
+        with placed(self._pipeline, view):
             typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
         anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
@@ -200,16 +215,6 @@ class ViewTables:
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
         whole = removes and len(removes) == len(existing)
         return state.change(view.name, adds, removes, mode="replace" if whole else "append")
-
-    @contextmanager
-    def _placed(self, view: View) -> Iterator[None]:
-        """Say in a `SettingsError` in which file and line the view stands."""
-        try:
-            yield
-        except SettingsError as error:
-            if not (place := self._pipeline.view_places.get(view.name)):
-                raise
-            raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
 
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""

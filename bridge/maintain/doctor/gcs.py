@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
+from bridge.durations import duration
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.objects import object_checks
@@ -37,7 +37,7 @@ def _settings(store: GcsStore) -> Iterator[Finding]:
 def _retention(current: Settings) -> Iterator[Finding]:
     if current.retention:
         hint = "use a bucket without a retention policy: a run replaces and deletes objects"
-        raise LakeError(f"objects cannot be replaced for {_days(current.retention)}", hint=hint)
+        raise LakeError(f"objects cannot be replaced for {duration(current.retention)}", hint=hint)
     if current.hold:
         hint = "switch it off (gcloud storage buckets update --no-default-event-based-hold): a run replaces objects"
         raise LakeError("new objects are held, so they can be neither replaced nor deleted", hint=hint)
@@ -61,7 +61,9 @@ def _old_versions(store: GcsStore, current: Settings) -> Iterator[Finding]:
     else:
         yield fine("versioning", "on, and old versions are deleted" if current.versioning else "off")
     if current.soft_delete:
-        text = f"deleted objects are kept, and paid, for {_days(current.soft_delete)}; each file is deleted once more, "
+        text = (
+            f"deleted objects are kept, and paid, for {duration(current.soft_delete)}; each file is deleted once more, "
+        )
         yield fine(
             "soft delete",
             text + "where it waited for its commit. Advice: gcloud storage buckets update "
@@ -69,7 +71,3 @@ def _old_versions(store: GcsStore, current: Settings) -> Iterator[Finding]:
         )
     else:
         yield fine("soft delete", "off")
-
-
-def _days(time: timedelta) -> str:
-    return f"{time.days} days" if time >= timedelta(days=2) else str(time)

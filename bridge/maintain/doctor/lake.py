@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+from bridge.durations import duration
 from bridge.errors import LakeError
 from bridge.lake.formats.iceberg.catalog import facts_of, open_catalog, unreachable
 from bridge.lake.formats.registry import installed
@@ -183,7 +184,7 @@ def _clock(trial: _Trial, folder: Path) -> Iterator[Finding]:
     skew = max(before - written, written - after, 0.0)
     if skew > _SKEW.total_seconds():
         fix = "set both clocks by NTP; until then retention and the ages shown are wrong by the same time"
-        yield warning("clock", f"the bucket's clock and ours differ by {skew:.0f} s", fix)
+        yield warning("clock", f"the bucket's clock and ours differ by {duration(skew)}", fix)
     else:
         yield fine("clock", "the bucket's clock agrees with ours")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.maintain.doctor.finding import Check, Finding, fine, warning
 from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
@@ -115,4 +116,4 @@ def _spark(master: str, conf: dict[str, str]) -> Iterator[Finding]:
             session.close(hurry=True)
     if rows != 3:
         raise SettingsError("Spark cannot count to three", hint="look at spark.conf", counted=rows)
-    yield fine("spark", f"{number} on {master} started in {seconds:.1f} s")
+    yield fine("spark", f"{number} on {master} started in {duration(seconds)}")

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 
+from bridge.durations import duration
 from bridge.errors import LakeError
 from bridge.maintain.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.maintain.doctor.objects import rights, swap
@@ -135,7 +136,7 @@ def _object_lock(bucket: Bucket) -> Iterator[Finding]:
 def _clock(place: Place) -> Iterator[Finding]:
     if place.skew > _SKEW:
         fix = "set this machine's clock by NTP; a store refuses requests that are 15 minutes off"
-        yield warning("clock", f"the store's clock and ours differ by {place.skew.total_seconds():.0f} s", fix)
+        yield warning("clock", f"the store's clock and ours differ by {duration(place.skew)}", fix)
     else:
         yield fine("clock", "the store's clock agrees with ours")
 

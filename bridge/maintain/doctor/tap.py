@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from bridge.durations import duration
 from bridge.errors import SettingsError, TapError, did_you_mean
 from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.maintain.doctor.postgres import postgres_checks
@@ -75,7 +76,7 @@ def _discover(source: Source) -> Iterator[Finding]:
         raise TapError("the tap finds no streams", hint=hint)
     first = [stream_id(entry) for entry in user_streams_first(discovered)]
     count = f"{len(streams)} stream{'' if len(streams) == 1 else 's'}"
-    yield fine("tap --discover", f"{count} in {time.monotonic() - began:.1f} s: {first_of(first)}")
+    yield fine("tap --discover", f"{count} in {duration(time.monotonic() - began)}: {first_of(first)}")
     yield from run_checks([("streams", lambda: _streams(source, discovered))])
 
 

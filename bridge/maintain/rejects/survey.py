@@ -47,7 +47,7 @@ class Group:
     """Rejects of one stream and run that have one reason."""
 
     stream: str | None
-    run: str
+    run_id: str
     reason: str
     records: int
     bytes: int

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from bridge import __version__
+from bridge.durations import duration
 from bridge.exact_json import dumps
 from bridge.query.status import ahead_text
 from bridge.query.values import cell
@@ -23,7 +24,6 @@ from bridge.service.web.sight import RunFacts
 
 HERE = Path(__file__).parent
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def plain(value: Any) -> str:
@@ -55,19 +55,9 @@ def size(number: float) -> str:
     return f"{number:.1f} TiB"
 
 
-def duration(seconds: float | None) -> str:
-    """How long something took, in at most two units."""
-    if seconds is None:
-        return ""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for place, (unit, length) in enumerate(_UNITS):
-        if whole >= length:
-            rest = (whole % length) // _UNITS[place + 1][1] if place < len(_UNITS) - 1 else 0
-            first = f"{whole // length} {unit}" if unit == "s" else f"{whole // length}{unit}"
-            return f"{first} {rest}{_UNITS[place + 1][0]}" if rest else first
-    return "0 s"
+def took(seconds: float | None) -> str:
+    """How long something took; nothing for None."""
+    return "" if seconds is None else duration(seconds)
 
 
 def ago(at: str | datetime | None, now: datetime | None = None) -> str:
@@ -79,9 +69,7 @@ def ago(at: str | datetime | None, now: datetime | None = None) -> str:
         passed = ((now or datetime.now(timezone.utc)) - moment).total_seconds()
     except (ValueError, TypeError):  # no time at all: somebody else wrote it
         return str(at)
-    whole = round(abs(passed))
-    unit, length = next(((unit, length) for unit, length in _UNITS if whole >= length), ("s", 1))
-    text = f"{whole // length}{unit}"
+    text = duration(round(abs(passed)), 1)
     return f"{text} ago" if passed >= 0 else f"in {text}"
 
 
@@ -142,7 +130,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if isinstance(value, str) and _CONTROL.search(value) else value,
     )
-    made.filters |= {"count": count, "short": short_count, "size": size, "duration": duration, "ago": ago}
+    made.filters |= {"count": count, "short": short_count, "size": size, "duration": took, "ago": ago}
     made.filters |= {"moment": moment, "json": as_json, "cell": cell, "ahead_text": ahead_text}
     made.globals |= {
         "href": href,

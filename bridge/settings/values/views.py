@@ -13,11 +13,16 @@ _NAME = "^[A-Za-z][A-Za-z0-9_-]{0,99}$"
 
 
 def _text(value: Any) -> Any:
-    from bridge.settings.view_sql import VIEW, read_view  # its library is slow to import, and few settings need it
+    from bridge.settings.view_sql import (
+        VIEW,
+        read_view,
+        refuse_sessions,
+    )  # its library is slow to import, and few settings need it
 
     if not isinstance(value, str):
         raise wrong("must be text", hint=VIEW.example)
     read_view("", value)
+    refuse_sessions(value)
     return value
 
 

@@ -288,3 +288,11 @@ def test_what_becomes_text_is_said_before(folder: Path, typed: Typed) -> None:
     frozen = settings.replace("shop: {", "shop: {streams: {orders: {schema_policy: freeze}}, ")
     (folder / "bridge.yaml").write_text(frozen)
     assert "column changes its type" in typed("run shop --dry-run").out
+
+
+def test_resume_that_skips_nothing_is_no_warning(typed: Typed) -> None:
+    """Nothing is wrong: each stream goes on at its bookmark. The plan and the run say nothing of it."""
+    assert typed("run own --resume --dry-run --json").json["skipped"] == []
+    done = typed("run own --resume --json")
+    assert (done.code, done.json["skipped"]) == (0, [])
+    assert not any("resume" in text for text in done.json["warnings"])

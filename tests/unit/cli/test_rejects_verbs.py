@@ -50,7 +50,7 @@ def test_show(shelf: Shelf, typed: Typed) -> None:
     assert "x" * 101 not in lines[2]
     one, *rest = (json.loads(line) for line in typed("rejects show -s s --run run --json").out.splitlines())
     assert json.loads(one["raw"])["record"] == {"id": 2, "n": BIG}
-    assert {*one} == {"format", "run", "stream", "reason", "pointer", "offset", "raw"}
+    assert {*one} == {"format", "run_id", "stream", "reason", "pointer", "offset", "raw"}
     assert len(rest) == 2
     assert len(typed("rejects show -n 1 --json").out.splitlines()) == 1
 

@@ -169,6 +169,9 @@ def test_a_run_is_running_while_it_holds_the_lease(bridge: Bridge, lake: LocalSt
         (["show", "never"], "no runs yet", "singer-bridge run"),
         (["show", "--run", "r9"], "no such run run=r9 pipeline=flights, orders, never", "runs list"),
         (["show", run_id(9)], f"no such run run={run_id(9)}", "retention.runs"),
+        (["show", "flights", run_id(2)], f"no such run run={run_id(2)} pipeline=flights", "runs list"),
+        (["show", "flights", "r9"], "no such run run=r9 pipeline=flights", "runs list"),
+        (["show", "flights", run_id(2), "--run", run_id(1)], "two IDs for one run", "--run"),
         (["show", "flights", "--run", run_id(2)], f"no such run run={run_id(2)} pipeline=flights", "runs list"),
     ],
 )
@@ -195,7 +198,15 @@ def test_show(bridge: Bridge) -> None:
     """One run is shown with its tap's version, and each stream's figures, time, and bookmark before and after."""
     code, out, _ = bridge("runs", "show")
     assert (code, "died" in out, run_id(5) in out) == (0, True, True)
-    for words in (["orders"], [run_id(4)], ["--run", run_id(4)], ["orders", "--run", run_id(4)]):
+    for words in (
+        ["orders"],
+        [run_id(4)],
+        ["--run", run_id(4)],
+        ["orders", "--run", run_id(4)],
+        ["orders", run_id(4)],
+        [run_id(4), "orders"],
+        ["orders", run_id(4), "--run", run_id(4)],
+    ):
         _, out, _ = bridge("runs", "show", *words)
         lines = [line.split() for line in out.splitlines()]
         assert ["tap", "tap-x", "1.2.3"] in lines

@@ -80,7 +80,7 @@ def test_a_summary_fits_into_80_columns(terminal: pytest.MonkeyPatch, capsys: py
         "public-orders   append-only (the catalog says INCREMENTAL)     5,000   77.1 KiB",
         "not shown: files; a wider terminal has room",
         "",
-        "✓ success  5,000 records in 25.0 s, 556 records/s, 1 commit",
+        "✓ success  5,000 records in 25 s, 556 records/s, 1 commit",
         f"  run {RUN}",
     ]
     counts.rejected = 7
@@ -107,6 +107,19 @@ def test_a_bookmark_without_a_position_did_not_move(capsys: pytest.CaptureFixtur
     streams = {name: Counts("overwrite", "as set") for name in marks}
     summary(Result(RUN, "shop", status="success", streams=streams, state={"bookmarks": marks}))
     assert [line for line in lines(capsys) if ": from" in line] == ["log: from the beginning to 4711"]
+
+
+def test_a_full_run_moved_from_the_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also to where the bookmark was before; of a bookmark with parts each that moved."""
+    parts = {"partitions": [{"context": {"repo": repo}, "replication_key_value": 5} for repo in "ab"]}
+    state = {"bookmarks": {"orders": {"replication_key_value": 5}, "issues": parts}}
+    for reason, expected in (
+        ("--full", ["orders: from the beginning to 5", *(f"issues (repo {r}): from the beginning to 5" for r in "ab")]),
+        ("as set", []),
+    ):
+        streams = {name: Counts("overwrite", reason) for name in ("orders", "issues")}
+        summary(Result(RUN, "shop", status="success", streams=streams, state_before=state, state=state))
+        assert [line for line in lines(capsys) if ": from" in line] == expected
 
 
 def test_one_time_format() -> None:

@@ -44,7 +44,16 @@ def test_tables_of_an_earlier_commit(golden: str, typed: Typed) -> None:
     assert done.json == {"n": 5}
     done = typed(f"sql 'SELECT 1' --to {golden} --at 1")
     assert done.code == 2
-    assert "give its --name" in done.err
+    assert "give its NAME after QUERY" in done.err
+
+
+def test_a_pipeline_is_named_as_in_other_verbs(golden: str, typed: Typed) -> None:
+    """Behind the question, or before it; `--name` is the same, and another name there is refused."""
+    question = "'SELECT count(*) AS n FROM orders'"
+    for words in (f"{question} p", f"p {question}", f"{question} --name p", f"{question} p --name p"):
+        assert typed(f"sql {words} --to {golden} --at 1 --json").json == {"n": 5}, words
+    done = typed(f"sql {question} p --name q --to {golden}")
+    assert (done.code, "two names for one pipeline" in done.err) == (2, True)
 
 
 def test_the_system_tables(golden: str, typed: Typed) -> None:

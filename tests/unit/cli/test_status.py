@@ -110,7 +110,7 @@ def test_last_run_rows_and_bookmarks(bridge: Bridge, lake: LocalStorage) -> None
     assert 7250 < row["bookmarks"]["s"]["age_seconds"] < 7400
     head, line, other = bridge("status")[1].splitlines()
     assert head.split("  ")[0] == "pipeline"
-    assert "1,234   4,500   2h to 3d" in line
+    assert "1,234   4,500   2 h to 3 d ago" in line
     assert other.split()[:3] == ["orders", "never", "ran"]
 
 
@@ -118,9 +118,9 @@ def test_who_holds_it(bridge: Bridge, lake: LocalStorage) -> None:
     """While a run works it is named with its process and host; once it ended nobody holds the pipeline."""
     with writing(lake, "flights") as (run, _):
         (row,) = json.loads(bridge("status", "flights", "--json")[1])
-        assert (row["status"], row["held_by"]["run"]) == ("running", run)
+        assert (row["status"], row["held_by"]["run_id"]) == ("running", run)
         assert (row["held_by"]["pid"], row["held_by"]["host"]) == (os.getpid(), socket.gethostname())
-        assert re.search(rf"  pid {os.getpid()}, \d+s", bridge("status")[1])
+        assert re.search(rf"  pid {os.getpid()}, \d+ s", bridge("status")[1])
     assert json.loads(bridge("status", "flights", "--json")[1])[0]["held_by"] is None
 
 
@@ -354,4 +354,4 @@ def test_a_pipeline_is_one_line_of_a_terminal(
         assert note == "not shown: last run; a wider terminal has room, or --json"
         assert max(map(len, (head, flights))) <= 80
         assert run not in flights
-        assert re.search(rf"flights .* running .*pid {os.getpid()}, \d+s", flights)
+        assert re.search(rf"flights .* running .*pid {os.getpid()}, \d+ s", flights)

@@ -127,14 +127,14 @@ def test_an_owner_elsewhere(typed: Typed, bucket: Storage) -> None:
     (row,) = json.loads(typed(f"status {there(bucket)} --json").out)
     assert (row["held_by"]["host"], row["held_by"]["process"]) == ("far.example", "unknown")
     assert 10800 <= row["held_by"]["silent_seconds"] < 10900
-    assert "pid 1 on far.example, 3h, silent for 3h" in typed(f"status {there(bucket)}").out
+    assert "pid 1 on far.example, 3 h, silent for 3 h" in typed(f"status {there(bucket)}").out
     done = typed(f"unlock {there(bucket)}")
     assert (done.code, done.out) == (2, "")
-    for fact in (f"run {RUN}", "pid 1", "host far.example", "held since 20", "it last renewed that 3:00:", "--yes"):
+    for fact in (f"run {RUN}", "pid 1", "host far.example", "held since 20", "it last renewed that 3 h", "--yes"):
         assert fact in done.err
     assert holder(bucket, "flights")
     done = typed(f"unlock {there(bucket)} --yes --json")
-    assert (done.code, json.loads(done.out)["unlocked"], json.loads(done.out)["held_by"]["run"]) == (0, True, RUN)
+    assert (done.code, json.loads(done.out)["unlocked"], json.loads(done.out)["held_by"]["run_id"]) == (0, True, RUN)
     assert holder(bucket, "flights") is None
     lease = take(bucket, "flights", "next")
     assert (lease.last["head"], lease.last["closed"]) == (3, None)

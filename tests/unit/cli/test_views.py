@@ -152,8 +152,11 @@ def test_a_view_of_several_pipelines(tmp_path: Path, views: Views, typed: Typed)
     assert (done.code, "there are: counts, pairs" in done.err) == (2, True)
     Views(tmp_path, pipeline="other").put(counts(a=7))
     done = typed(f"views get counts -k a {file}")
-    assert (done.code, "give the pipeline's --name, one of: shop, other" in done.err) == (2, True)
-    assert typed(f"views get counts -k a {file} --name other --json").json["row"] == {"id": "a", "n": 7}
+    assert (done.code, "give the pipeline's NAME before it, one of: shop, other" in done.err) == (2, True)
+    for words in ("counts -k a --name other", "other counts -k a"):
+        assert typed(f"views get {words} {file} --json").json["row"] == {"id": "a", "n": 7}
+    done = typed(f"views get {file}")
+    assert (done.code, "which view?" in done.err) == (2, True)
 
 
 def test_tables_mark_views(views: Views, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,4 +180,28 @@ def test_there_is_nothing_to_verify(tmp_path: Path, typed: Typed) -> None:
     assert (done.code, "there are no views" in done.out) == (0, True)
     assert typed(f"views verify --to {shop.root} --repair --json").json == []
     done = typed(f"views verify s --to {shop.root}")
+    assert (done.code, "no such view" in done.err) == (2, True)
+
+
+def test_a_pipeline_is_verified_as_other_verbs_name_it(tmp_path: Path, views: Views, typed: Typed) -> None:
+    """One word is a pipeline if there is one of that name, else a view; two are a pipeline and its view."""
+    lake = views.root
+    (tmp_path / "bridge.yaml").write_text(
+        "pipelines:\n"
+        f"  shop: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
+        f"  other: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
+    )
+    file = f"-f {tmp_path / 'bridge.yaml'}"
+    assert typed(f"views verify other {file} --json").json == []
+    for words, hint in (
+        ("nope", "there are: counts, pairs"),
+        ("shop nope", "there are: counts, pairs"),
+        ("shop count", 'did you mean "counts"?'),
+        ("other counts", "there are: none"),
+    ):
+        done = typed(f"views verify {words} {file}")
+        assert (done.code, "no such view" in done.err, hint in done.err) == (2, True, True), words
+    done = typed(f"views verify nope counts {file}")
+    assert (done.code, "unknown pipeline" in done.err) == (2, True)
+    done = typed(f"views verify shop --to {lake} --name other")
     assert (done.code, "no such view" in done.err) == (2, True)

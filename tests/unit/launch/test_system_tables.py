@@ -87,6 +87,25 @@ def test_they_are_the_tables_of_sql(tmp_path: Path) -> None:
     assert [row["status"] for row in kept_rows(shop.root, "runs")] == ["success", "failed", "success", "success"]
 
 
+def test_files_with_an_earlier_name_of_a_column_are_taken_over(tmp_path: Path) -> None:
+    """A run's id was `run`: rows that only the file still has stay, under the name of now."""
+    shop = Shop(tmp_path)
+    shop.load("s", ID, [{"id": 1}])
+    for second in (1, 2):
+        run_record(shop, second)
+    update(shop)
+    for table in ("runs", "commits"):
+        file = shop.root / f"_bridge/{table}/shop.parquet"
+        rows = pq.read_table(file)
+        pq.write_table(rows.rename_columns([{"run_id": "run"}.get(name, name) for name in rows.column_names]), file)
+    before = kept_rows(shop.root, "runs")
+    assert "run" in before[0]
+    run_record(shop, 3)
+    update(shop)
+    assert_current(shop.root)
+    assert [row["run_id"] for row in kept_rows(shop.root, "runs")][1:] == [row["run"] for row in before]
+
+
 def test_a_run_costs_what_it_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither old commits nor old runs are read again; a long history is taken in from its newest part on."""
     monkeypatch.setattr(system, "_FIRST_COMMITS", 30)

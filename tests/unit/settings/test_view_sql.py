@@ -62,6 +62,11 @@ from tests.unit.settings.settings_files import Load, pipeline_text, refused
         ("SELECT k, sum(a) FILTER (WHERE b < current_date) AS n FROM s GROUP BY k", "is the time of the run"),
         ("SELECT k, count(*) AS n FROM s WHERE at > timestamp 'yesterday' GROUP BY k", "'yesterday' is the time"),
         ("SELECT explode(a) AS k, count(*) AS n FROM s GROUP BY 1", "explode makes several rows of one"),
+        (
+            "SELECT window(at, '1 hour', '10 minutes').start AS k, count(*) AS n FROM s GROUP BY 1",
+            "a window that slides",
+        ),
+        ("SELECT k, max(window(at, '2 hours', '1 hour').end) AS n FROM s GROUP BY k", "a window that slides"),
         ("SELECT k, count(*) AS n FROM s WHERE a = :b GROUP BY k", "a view has no parameters"),
         ("SELECT k, count(*) AS n FROM public.s GROUP BY k", "a view selects FROM one stream, in backticks"),
         ("SELECT 1 AS k, count(*) AS n GROUP BY 1", "a view selects FROM one stream"),
@@ -194,3 +199,20 @@ def test_each_view_has_its_place(settings: Load) -> None:
     places = loaded.pipeline(None).view_places
     lines = {name: place.rpartition("bridge.yaml:")[2] for name, place in places.items()}
     assert lines == {"of_all": "3", "a": "11", "b": "12"}
+
+
+@pytest.mark.parametrize("lengths", ["'1 hour'", "'1 hour', '60 minutes'", "'1 day', '24 HOURS', '5 minutes'", "a, b"])
+def test_windows_that_do_not_overlap_are_keys(lengths: str) -> None:
+    """A slide as long as the window is none; what only Spark can read is left to Spark."""
+    view = read_view("v", f"SELECT window(at, {lengths}).start AS k, count(*) AS n FROM s GROUP BY 1")
+    assert view.keys == ("k",)
+
+
+def test_session_windows_are_refused(settings: Load) -> None:
+    """Spark would make each row a session of its own; a column of that name is none."""
+    text = "SELECT session_window(at, '5 minutes').start AS k, count(*) AS n FROM s GROUP BY 1"
+    error = refused(lambda: settings(pipeline_text(more=f'views: {{v: "{text}"}}')))
+    assert "where a session ends, other rows decide" in error.message
+    assert "window(at, '1 hour')" in error.hint
+    column = "SELECT session_window AS k, count(*) AS n FROM s GROUP BY 1"
+    assert settings(pipeline_text(more=f"views: {{v: '{column}'}}")).pipeline(None).views == {"v": column}

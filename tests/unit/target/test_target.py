@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -127,6 +128,24 @@ def test_an_end_in_the_middle_of_a_line(tmp_path: Path, caplog: pytest.LogCaptur
     done = target(tmp_path, text)
     assert (done.code, done.states, ids(tmp_path)) == (1, [state(2)["value"]], [1, 2])
     assert "in the middle of a line" in caplog.text
+
+
+def test_its_summary_says_how_bookmarks_moved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a bookmark with a part for each context, the value that moved; and how long the run took."""
+    caplog.set_level("INFO")
+
+    def parts(**values: int) -> dict[str, Any]:
+        marks = [{"context": {"repo": repo}, "replication_key_value": value} for repo, value in values.items()]
+        return {"type": "STATE", "value": {"bookmarks": {"t": {"partitions": marks}}}}
+
+    assert target(tmp_path, wire(schema(), record(1), parts(a=1, b=1))).code == 0
+    assert "t (repo b): from the beginning to 1" in caplog.messages
+    caplog.clear()
+    (tmp_path / "start.json").write_text(json.dumps(parts(a=1, b=1)["value"]))
+    again = wire(schema(), record(2), parts(a=1, b=2))
+    assert target(tmp_path, again, start_state=str(tmp_path / "start.json")).code == 0
+    assert [text for text in caplog.messages if ": from " in text] == ["t (repo b): from 1 to 2"]
+    assert any(re.fullmatch(r"Run \S+: success, 1 commits, [\d.]+ m?s", text) for text in caplog.messages)
 
 
 def test_a_record_that_cannot_be_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

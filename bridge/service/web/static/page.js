@@ -13,8 +13,8 @@ function ages() {
   const now = Date.now();
   for (const time of document.querySelectorAll("[data-ago]")) {
     const passed = Math.round((now - Date.parse(time.dateTime)) / 1000), whole = Math.abs(passed);
-    const [unit, length] = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]].find(([, length]) => whole >= length) || ["s", 1];
-    const text = Math.floor(whole / length) + unit;
+    const [unit, length] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, length]) => whole >= length) || ["s", 1];
+    const text = Math.floor(whole / length) + " " + unit;
     time.textContent = passed >= 0 ? text + " ago" : "in " + text;
   }
 }
