@@ -12,7 +12,7 @@ from bridge.cli.show import console, count_of, note, print_table
 from bridge.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched
-from bridge.tap.ask_postgres import columns_with_nulls
+from bridge.tap.database.columns import columns_with_nulls
 from bridge.tap.source import Source
 
 _FULL = "full"
@@ -67,7 +67,7 @@ def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> li
     entries = [entry for entry in catalog["streams"] if stream_id(entry) in streams]
     first = [propose(entry) for entry in entries]
     doubtful = {each.stream: _doubtful(each) for each in first if each.method == "INCREMENTAL"}
-    nulls, notes = columns_with_nulls(source.pipeline, source.argv, catalog, doubtful)
+    nulls, notes = columns_with_nulls(source.database, catalog, doubtful)
     for text in notes:
         note("warning", "yellow", source.redact.text(text))
     return [propose(entry, nulls.get(stream_id(entry), ())) for entry in entries] if nulls else first
