@@ -144,15 +144,15 @@ class Run:
     def _run(self, storage: Storage) -> None:
         self.check_request()
         source = self._piped or Source(self.pipeline, self.home, self._stop.tick)
-        self.context.stage = "reading the catalog"
-        try:
-            catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
-        finally:  # what is said once is said by a run that is refused, too
-            self.result.report(source.notes, source.news)
-        self.declared = None if isinstance(source, Piped) else source.declared
-        self.pipeline = named(self.pipeline, catalog)
-        self._stop.tick()
-        self._with_lease(storage, source, catalog, deselected)
+        with source.database:
+            self.context.stage = "reading the catalog"
+            try:
+                catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+            finally:  # what is said once is said by a run that is refused, too
+                self.result.report(source.notes, source.news)
+            self.declared, self.pipeline = source.declared, named(self.pipeline, catalog)
+            self._stop.tick()
+            self._with_lease(storage, source, catalog, deselected)
 
     def fail(self, error: BridgeError) -> None:
         """Make an error the outcome, with secrets masked."""
@@ -299,7 +299,7 @@ class Run:
             trace=self._trace,
             held=HeldBack(self.pipeline, catalog),
         )
-        self._rows = SourceRows.begin(plan, source.argv, catalog)
+        self._rows = SourceRows.begin(plan, source.database, catalog)
         load = Loader(plan)
         self.result.streams = load.counts
         catalogs = division.catalogs if division else (catalog,)
@@ -356,7 +356,7 @@ class Run:
             return SlotGuard()
         self.context.stage = "looking at the replication slot"
         asked = self.asked_of_slot(catalog, groups)
-        guard = begin(self.pipeline, source.argv, committer.storage, committer.view, catalog, asked)
+        guard = begin(self.pipeline, source.database, committer.storage, committer.view, catalog, asked)
         self.result.warnings += map(self._masked, guard.warnings)
         self.result.differ(*guard.differences)
         return guard

@@ -7,13 +7,8 @@ server its bookmark is from. A run whose server is another one is refused, unles
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bridge.errors import CorruptLake, SlotError
@@ -23,14 +18,14 @@ from bridge.lake.paths import pipeline_key
 from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 from bridge.singer.state import bookmark
-from bridge.slots import ask_mysql
 from bridge.storage import Storage
-from bridge.tap.installed import tap_package
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.slot_source import tap_settings
 
-_TAP = "pipelinewise-tap-mysql"
-_SECONDS = 60
+_SECONDS = 30
 """How long the server may take to answer."""
+_RIGHT = "the server does not show its binary logs to the tap's user, who needs the right REPLICATION CLIENT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ class BinlogGuard:
     """One run's note of the server. `view` is the last commit."""
 
     pipeline: Pipeline
-    program: str
+    database: SourceDatabase
     storage: Storage
     view: Snapshot
     streams: list[str]
@@ -141,12 +136,11 @@ class BinlogGuard:
         return bool(tap_settings(self.pipeline).get("use_gtid") and isinstance(mark, dict) and mark.get("gtid"))
 
     def _ask(self, marks: dict[str, tuple[str, int] | None]) -> Binlog:
-        asked = {"config": tap_settings(self.pipeline), "positions": sorted({mark for mark in marks.values() if mark})}
-        facts = ask_server(self.program, asked)
-        if "error" in facts:
-            return Binlog(error=facts["error"])
-        gtids = {(file, place): gtid for file, place, gtid in facts["gtids"]}
-        return Binlog(facts["server"], facts["sizes"], gtids)
+        try:
+            with self.database:
+                return _binlog(self.database, sorted({mark for mark in marks.values() if mark}))
+        except NotAsked as reason:
+            return Binlog(error=str(reason))
 
     def _read(self) -> dict[str, Place]:
         stored = self.storage.read_versioned(self._key)
@@ -165,34 +159,25 @@ class BinlogGuard:
 
 
 def binlog_guard(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, streams: list[str], *, full: bool
+    pipeline: Pipeline, database: SourceDatabase, storage: Storage, view: Snapshot, streams: list[str], *, full: bool
 ) -> BinlogGuard | None:
     """The guard of a run of LOG_BASED `streams`, None if its tap reads no binary log that we know."""
-    if not streams or not reads_mysql(argv):
+    if not streams or database.kind != "mysql":
         return None
-    return BinlogGuard(pipeline, argv[0], storage, view, streams, full)
+    return BinlogGuard(pipeline, database, storage, view, streams, full)
 
 
-def reads_mysql(argv: Sequence[str]) -> bool:
-    """Whether the tap is one of MySQL and MariaDB that we know."""
-    return tap_package(argv[0])[0].lower() == _TAP
-
-
-def ask_server(program: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What `ask_mysql` answers, started by the Python of the tap; `error` says why there is no answer."""
-    argv, limit = [_python(program), ask_mysql.__file__], _SECONDS + int(asked.get("whole", 0))
-    try:
-        ended = subprocess.run(argv, input=dumps(asked), capture_output=True, timeout=limit, check=True)
-        return dict(loads(ended.stdout))
-    except (OSError, subprocess.SubprocessError, NotJson, TypeError, ValueError) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _python(program: str) -> str:
-    """The Python beside the tap's program, which has its driver; otherwise ours, which may have one."""
-    place = Path(shutil.which(program) or program)
-    with suppress(OSError):
-        for folder in (place.parent, place.resolve().parent):
-            if (python := folder / "python").is_file():
-                return str(python)
-    return sys.executable
+def _binlog(database: SourceDatabase, positions: Collection[tuple[str, int]]) -> Binlog:
+    """What the server says of its log, and of these positions in it. Raises `NotAsked`."""
+    mariadb, mysql = "select @@global.server_id, @@global.gtid_domain_id", "select @@global.server_uuid"
+    statements = ("select version()", mariadb, mysql, "show binary logs")
+    version, own, other, files = database.ask([(sql, []) for sql in statements], each=_SECONDS, whole=_SECONDS)
+    kind, who = ("mariadb", own) if "mariadb" in str(version).lower() else ("mysql", other)
+    if not who or files is None:
+        raise NotAsked(_RIGHT)
+    sizes = {str(name): int(size) for name, size, *_ in files}
+    existing = [(file, place) for file, place in positions if kind == "mariadb" and place <= sizes.get(file, -1)]
+    queries = [("select binlog_gtid_pos(%s, %s)", list(mark)) for mark in existing]
+    answers = database.ask(queries, each=_SECONDS, whole=_SECONDS) if queries else []
+    gtids = {mark: answer[0][0] for mark, answer in zip(existing, answers, strict=True) if answer}
+    return Binlog(f"{kind} {' '.join(map(str, who[0]))}", sizes, gtids)

@@ -27,6 +27,7 @@ from bridge.slots.keeper import Keeper, advance, drop
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, started, target
 from bridge.storage import Storage
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.slot_source import LONGEST_NAME, SlotSource, slot_source, tap_settings
 
 _MIN_IDLE_SECONDS = 5
@@ -160,13 +161,18 @@ def check(
 
 
 def begin(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
+    pipeline: Pipeline,
+    source: SourceDatabase,
+    storage: Storage,
+    view: Snapshot,
+    catalog: Catalog | None,
+    asked: Asked,
 ) -> SlotGuard:
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
-    run = check(pipeline, argv, storage, view, catalog, asked)
+    run = check(pipeline, source.argv, storage, view, catalog, asked)
     if run is None:
         streams = log_based(pipeline, catalog)
-        binlog = binlog_guard(pipeline, argv, storage, view, streams, full=asked.full)
+        binlog = binlog_guard(pipeline, source, storage, view, streams, full=asked.full)
         return SlotGuard(warnings=binlog.begin() if binlog else [], binlog=binlog)
     if reason := _impossible(pipeline, run.source):
         return _unguarded(run, reason)

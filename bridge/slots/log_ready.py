@@ -16,9 +16,10 @@ from typing import Any
 from bridge.errors import SlotError
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import StreamEntry, stream_id
-from bridge.slots.binlog import ask_server, reads_mysql
 from bridge.slots.database import Database, connect
-from bridge.tap.ask_postgres import Place, table_of
+from bridge.tap.database.columns import table_of
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import Place, SourceDatabase
 from bridge.tap.slot_source import LONGEST_NAME, SlotSource, slot_source, tap_settings
 
 PLUGIN = "wal2json"
@@ -77,19 +78,21 @@ class LogReady:
     """What has to be typed in the database before the first run; empty if nothing."""
 
 
-def log_ready(pipeline: Pipeline, argv: Sequence[str], entries: Collection[StreamEntry]) -> LogReady | None:
+def log_ready(pipeline: Pipeline, asked: SourceDatabase, entries: Collection[StreamEntry]) -> LogReady | None:
     """Ask the database of a known tap about these streams; None for any other tap."""
     places = {stream_id(entry): table_of(entry) for entry in entries}
     try:
-        if reads_mysql(argv):
-            return _mysql(pipeline, argv[0], places)
-        source = slot_source(pipeline, argv)
+        if asked.kind == "mysql":
+            return _mysql(asked, places)
+        source = slot_source(pipeline, asked.argv)
         if source is None or source.kind == "other":
             return None
         with connect(source) as database:
             return _postgres(pipeline, source, database, places)
     except SlotError as error:
         return LogReady(problem="; ".join(filter(None, (error.message, error.hint))))
+    except NotAsked as reason:
+        return LogReady(problem=f"the database was not asked: {reason}")
 
 
 def require_logical(database: Database) -> str:
@@ -151,23 +154,17 @@ def _try_plugin(database: Database) -> None:
         raise SlotError(f"the server cannot use {PLUGIN}: {error.message}", hint=error.hint) from error
 
 
-def _mysql(pipeline: Pipeline, program: str, places: Mapping[str, Place]) -> LogReady:
-    config, values = tap_settings(pipeline), [name for place in places.values() for name in place]
-    among = ", ".join(["(%s, %s)"] * len(places))
-    views = (
-        f"select table_schema, table_name from information_schema.views where (table_schema, table_name) in ({among})"
-    )
+def _mysql(database: SourceDatabase, places: Mapping[str, Place]) -> LogReady:
+    among, values = database.among(list(places.values()))
+    views = f"select table_schema, table_name from information_schema.views where (table_schema, table_name) in {among}"
     settings = "select @@global.log_bin, @@global.binlog_format, @@global.binlog_row_image, version()"
-    queries = [[settings, []], ["show binary logs", []], ["show grants", []], [views, values]]
-    asked = ask_server(program, {"config": config, "queries": queries, "each": 5, "whole": 15})
-    if "error" in asked:
-        raise SlotError(f"the database was not asked: {asked['error']}")
-    log, files, grants, existing_views = asked["answers"]
+    queries = [(settings, []), ("show binary logs", []), ("show grants", []), (views, values)]
+    log, files, grants, existing_views = database.ask(queries, each=5, whole=15)
     problem = binlog_problem(log, files, grants)
     engine = {"engine": "mariadb"} if "mariadb" in str((log or [[""]])[0][-1]).lower() else {}
     no_tables = {(str(schema), str(table)) for schema, table in existing_views or ()}
     tables = {stream: "a view" if place in no_tables else "" for stream, place in places.items()}
-    return LogReady(problem, tables, {key: value for key, value in engine.items() if not config.get(key)})
+    return LogReady(problem, tables, {key: value for key, value in engine.items() if not database.settings.get(key)})
 
 
 def binlog_problem(log: Any, files: Any, grants: Any) -> str:

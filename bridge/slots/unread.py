@@ -12,9 +12,9 @@ from datetime import timedelta
 
 from bridge.errors import SlotError
 from bridge.settings.options import Pipeline
-from bridge.slots.binlog import reads_mysql
 from bridge.slots.database import Database, connect, lsn, text
-from bridge.slots.row_counts import Place, Query, ask_mysql
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import Place, SourceDatabase
 from bridge.tap.slot_source import SlotSource, slot_source
 
 Position = int | tuple[str, int]
@@ -43,13 +43,13 @@ _TRANSACTION = re.compile(r"(begin|commit|savepoint|rollback|release)\b", re.IGN
 _TABLE = re.compile(r"table_id: (\d+)(?: \((.*)\))?", re.DOTALL)
 
 
-def unread(pipeline: Pipeline, argv: Sequence[str], read_to: Mapping[Place, Position]) -> set[Place] | None:
+def unread(pipeline: Pipeline, database: SourceDatabase, read_to: Mapping[Place, Position]) -> set[Place] | None:
     """Those of these tables that have changes after their position; None if the server does not say."""
     if not read_to:
         return set()
-    if reads_mysql(argv):
-        return _unread_binlog(pipeline, argv[0], {p: at for p, at in read_to.items() if isinstance(at, tuple)})
-    source = slot_source(pipeline, argv)
+    if database.kind == "mysql":
+        return _unread_binlog(database, {p: at for p, at in read_to.items() if isinstance(at, tuple)})
+    source = slot_source(pipeline, database.argv)
     if source is None or source.kind == "other":
         return None
     try:
@@ -79,17 +79,17 @@ def _is_flushed(database: Database, end: int) -> bool:
     return True
 
 
-def _unread_binlog(pipeline: Pipeline, program: str, read_to: Mapping[Place, tuple[str, int]]) -> set[Place] | None:
+def _unread_binlog(database: SourceDatabase, read_to: Mapping[Place, tuple[str, int]]) -> set[Place] | None:
     files = {file for file, _ in read_to.values()}
     if len(files) != 1:
         return None
     start = min(position for _, position in read_to.values())
-    query: Query = f"show binlog events in %s from %s limit {_EVENTS}", [*files, start]
     try:
-        events = ask_mysql(pipeline, program, [query], _SECONDS, _SECONDS)[0]
-    except SlotError:
+        sql = f"show binlog events in %s from %s limit {_EVENTS}"
+        events = database.rows(sql, [*files, start], seconds=_SECONDS)
+    except NotAsked:
         return None
-    return None if events is None or len(events) == _EVENTS else changed_by(events, read_to)
+    return None if len(events) == _EVENTS else changed_by(events, read_to)
 
 
 def changed_by(events: Sequence[Sequence[object]], read_to: Mapping[Place, tuple[str, int]]) -> set[Place] | None:

@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
-from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
-from bridge.tap.ask_postgres import NotAsked, Place, ask, table_of
-from bridge.tap.slot_source import SlotSource, slot_source
+from bridge.tap.database.columns import table_of
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import Place, SourceDatabase
 
 Digits = dict[str, tuple[int, int]]
 """Precision and scale by column."""
@@ -32,11 +32,12 @@ from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on
                       case when t.typtype = 'd' then t.typtypmod else a.atttypmod end as typmod) m
 where a.attnum > 0 and not a.attisdropped and m.typmod >= 4
   and m.type in ('numeric'::regtype, 'numeric[]'::regtype)
-  and (n.nspname::text, c.relname::text) in (select * from unnest(%s::text[], %s::text[]))
-"""
+  and (n.nspname::text, c.relname::text) in """
+_SECONDS = 5
+"""How long the database may take."""
 
 
-def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tuple[Catalog, list[str]]:
+def with_digits(database: SourceDatabase, catalog: Catalog) -> tuple[Catalog, list[str]]:
     """The catalog with the digits that are known, and notes for people. A database that cannot be asked is a note."""
     doubtful = [entry for entry in catalog["streams"] if any(_doubles(entry))]
     if not doubtful:
@@ -46,11 +47,10 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
     doubtful = [entries[stream_id(entry)] for entry in doubtful]
     for entry in doubtful:
         _write(entry, dict(_declared(entry)))
-    source = slot_source(pipeline, argv)
-    if source is None or source.kind == "other" or not any(map(any, map(_doubles, doubtful))):
+    if database.kind != "postgres" or not any(map(any, map(_doubles, doubtful))):
         return catalog, []
     try:
-        digits = _of_postgres(source, doubtful)
+        digits = _of_postgres(database, doubtful)
     except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
@@ -59,7 +59,7 @@ def with_digits(pipeline: Pipeline, argv: Sequence[str], catalog: Catalog) -> tu
 
 
 def with_new_digits(
-    pipeline: Pipeline, argv: Sequence[str], catalog: Catalog, columns: Mapping[str, Collection[str]]
+    database: SourceDatabase, catalog: Catalog, columns: Mapping[str, Collection[str]]
 ) -> tuple[Catalog, list[str]]:
     """As `with_digits` for these columns of these streams only: what is loaded already keeps its type."""
     fresh = [
@@ -67,7 +67,7 @@ def with_new_digits(
         for entry in catalog["streams"]
         if (names := columns.get(stream_id(entry)))
     ]
-    exact, notes = with_digits(pipeline, argv, {"streams": fresh})
+    exact, notes = with_digits(database, {"streams": fresh})
     digits = {stream_id(entry): _properties(entry) for entry in exact["streams"]}
     catalog = copy.deepcopy(catalog)
     for entry in catalog["streams"]:
@@ -134,8 +134,9 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _of_postgres(source: SlotSource, entries: Sequence[StreamEntry]) -> dict[Place, Digits]:
+def _of_postgres(database: SourceDatabase, entries: Sequence[StreamEntry]) -> dict[Place, Digits]:
     result: dict[Place, Digits] = {}
-    for schema, table, column, precision, scale in ask(source, _COLUMNS, entries):
+    among, values = database.among([table_of(entry) for entry in entries])
+    for schema, table, column, precision, scale in database.rows(f"{_COLUMNS}{among}", values, seconds=_SECONDS):
         result.setdefault((schema, table), {})[column] = precision, scale
     return result

@@ -70,10 +70,12 @@ def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, s
     return update
 
 
-def by_database(pipeline: Pipeline, stored: Catalog, asked: Mapping[str, Collection[str]]) -> list[ColumnNews]:
+def by_database(
+    pipeline: Pipeline, stored: Catalog, asked: Mapping[str, Collection[str]], *, adds_columns: bool
+) -> list[ColumnNews]:
     """What a run says that did not ask the tap, by the columns that the database has: it takes none over.
 
-    Raises `SettingsError` as `decide` does.
+    `adds_columns`: the tap adds them by itself to what it reads from the log. Raises `SettingsError` as `decide` does.
     """
     update, own = Update(), entries_by_name(stored)
     for name in sorted(name for name, present in asked.items() if present):
@@ -85,7 +87,10 @@ def by_database(pipeline: Pipeline, stored: Catalog, asked: Mapping[str, Collect
         now = {**entry, "schema": {**(entry.get("schema") or {}), "properties": properties | more}}
         stream = _Stream(pipeline, name, entry, now)
         for column in more:
-            stream.takes(column, update, asked=False)
+            if adds_columns and stream.method == "LOG_BASED":
+                stream.report_added(column, update)
+            else:
+                stream.takes(column, update, asked=False)
         dropped = [column for column in properties if column not in present and not column.startswith(_OWN)]
         for column in dropped if stream.mode != "ignore" else ():
             text = f"the source has no column {column} any more: `singer-bridge discover {pipeline.name}`"
@@ -103,10 +108,11 @@ def log_based(pipeline: Pipeline, stored: Catalog, streams: Collection[str]) -> 
     ]
 
 
-def unknown(pipeline: Pipeline, name: str, why: str) -> ColumnNews:
-    """Of a LOG_BASED stream whose columns nobody was asked for."""
+def unknown(pipeline: Pipeline, name: str, why: str, *, adds_columns: bool) -> ColumnNews:
+    """Of a LOG_BASED stream whose columns nobody was asked for. `adds_columns`: as `by_database` says."""
+    loss = "older rows have no value in them" if adds_columns else "their changes in this run are lost"
     text = (
-        f"whether the source has new columns is not known, as {why}: their changes in this run are lost. "
+        f"whether the source has new columns is not known, as {why}: {loss}. "
         f"`singer-bridge discover {pipeline.name}` takes them in, then {reload(pipeline, [name], mark='`')}; "
         "new_columns: ignore for the stream ends this warning"
     )
@@ -134,9 +140,9 @@ def dropped_table(
     ]
     select = f"singer-bridge select {pipeline.name}"
     text = (
-        "the source has no such table any more: it was dropped or renamed, or the tap's user may not read it; "
-        f"the lake keeps its rows. `singer-bridge discover {pipeline.name}` brings the catalog up to date, "
-        f"`{select} '!{name}'` leaves it out"
+        "the source has no such table any more: it was dropped or renamed, or the tap's user may not read it; its rows "
+        "stay in the lake, which gets neither changes nor new ones. "
+        f"`singer-bridge discover {pipeline.name}` brings the catalog up to date, `{select} '!{name}'` leaves it out"
     )
     if len(alike) == 1:
         text += f". The new table {alike[0]} has the same columns; if that is it: `{select} '{alike[0]}'`"
@@ -182,6 +188,16 @@ class _Stream:
         text = f"the source has a new column {column}, which is not loaded: `{discover}`{later}"
         update.news.append(ColumnNews(self.name, NEW, f"{text}; or new_columns: ignore"))
         return False
+
+    def report_added(self, column: str, update: Update) -> None:
+        """Say what a tap does that adds a new column by itself."""
+        if self.mode != "ignore":
+            again = reload(self.pipeline, [self.name], mark="`")
+            text = (
+                f"the source has a new column {column}, which is loaded as rows change; older rows have no value in "
+                f"it: `singer-bridge discover {self.pipeline.name}`, then {again}"
+            )
+            update.news.append(ColumnNews(self.name, NEW, text))
 
     def report(self, added: Collection[str], dropped: Collection[str], update: Update) -> None:
         """Say what changes with this run."""

@@ -21,13 +21,16 @@ from bridge.singer.catalog import (
     parse_catalog,
     selected_streams,
     stream_id,
+    stream_ids,
     stream_names,
     user_streams_first,
 )
 from bridge.singer.selection import is_glob, loaded_streams, select, unmatched
-from bridge.tap.ask_postgres import NotAsked, table_columns
 from bridge.tap.catalog_overrides import overridden, wants_catalog
 from bridge.tap.catalog_store import CatalogStore, Declared, Discovery
+from bridge.tap.database.columns import SourceTables, read_tables
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.digits import with_digits, with_new_digits
 from bridge.tap.installed import tap_version
 from bridge.tap.new_columns import (
@@ -103,6 +106,7 @@ class Source:
         self.news: list[ColumnNews] = []
         self.discovery: Discovery | None = None
         self.declared: Catalog | None = None
+        self.database = SourceDatabase(pipeline, self.argv)
 
     def catalog(self, only: Sequence[str], *, refresh: bool, compare: bool = True) -> tuple[Catalog | None, set[str]]:
         """The catalog to pass, if any, and the names of the streams that it deselects.
@@ -150,7 +154,7 @@ class Source:
         loaded = loaded_streams(catalog, self.pipeline.source.select, only)
         now, why = self._asked_again(log_based(self.pipeline, catalog, loaded))
         if now is None:
-            self._ask_database(catalog, loaded, why)
+            self._ask_database(catalog, loaded, why, is_whole=not only)
             return catalog
         before = self.catalogs.discovered
         lost = self.catalogs.once(self.catalogs.missing(now), loaded)
@@ -159,7 +163,7 @@ class Source:
         update = decide(self.pipeline, before, catalog, now, loaded) if before else Update()
         self.news += update.news
         if update.columns:
-            now, notes = with_new_digits(self.pipeline, self.argv, now, update.columns)
+            now, notes = with_new_digits(self.database, now, update.columns)
             self.notes += map(redactor(self.pipeline.secrets).text, notes)
         lines = self.catalogs.updated(now, loaded, update.columns)
         self.notes += [f"{line}; the kept catalog was brought up to date" for line in lines]
@@ -187,18 +191,24 @@ class Source:
             self.catalogs.remember_seconds(took)
         return now, why
 
-    def _ask_database(self, catalog: Catalog, loaded: Collection[str], why: str) -> None:
+    def _ask_database(self, catalog: Catalog, loaded: Collection[str], why: str, *, is_whole: bool) -> None:
+        """Report what the database has. `why` the tap was not asked; `is_whole`: the run is of all streams."""
         entries = [entry for entry in catalog["streams"] if stream_id(entry) in loaded]
-        logged = log_based(self.pipeline, catalog, loaded)
+        logged, before = log_based(self.pipeline, catalog, loaded), self.catalogs.discovered
+        existing = {*stream_ids(catalog), *stream_ids(before)} if before else None
         try:
-            asked = table_columns(self.pipeline, self.argv, entries)
-            lost = self.catalogs.once([name for name, columns in asked.items() if not columns], asked)
+            tables = read_tables(self.database, entries, existing)
+            lost = self.catalogs.once([name for name, names in tables.existing.items() if not names], tables.existing)
         except NotAsked as error:
-            asked, lost = {}, []
+            tables, lost = SourceTables({}, {}), []
             why = f"{why}, and the database was not asked ({self.redact(str(error).encode()).decode()})"
-        self.news += [dropped_table(self.pipeline, name) for name in lost]
-        self.news += [unknown(self.pipeline, name, why) for name in logged if name not in asked]
-        self.news += by_database(self.pipeline, catalog, asked)
+        self.news += [dropped_table(self.pipeline, name, before, tables.new_entries) for name in lost]
+        self.news += new_tables(self.pipeline, before, tables.new_entries) if before and is_whole else []
+        adds = self.database.kind == "mysql"
+        self.news += [
+            unknown(self.pipeline, one, why, adds_columns=adds) for one in logged if one not in tables.existing
+        ]
+        self.news += by_database(self.pipeline, catalog, tables.existing, adds_columns=adds)
 
     def _ask_declared(self) -> Catalog | None:
         """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.
@@ -266,7 +276,7 @@ class Source:
         if discovered is None:
             return None
         took = time.monotonic() - began
-        discovered, notes = with_digits(self.pipeline, self.argv, discovered)
+        discovered, notes = with_digits(self.database, discovered)
         self.notes += map(redactor(self.pipeline.secrets).text, notes)
         self.discovery = self.catalogs.merged(discovered, keep=keep)
         if keep:

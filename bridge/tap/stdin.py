@@ -12,6 +12,7 @@ from typing import IO, Any
 from bridge.errors import DataError, TapError
 from bridge.singer.messages import LONGEST_LINE, Activate, Message, Records, Schema, parse
 from bridge.singer.state import parse_state
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.new_columns import ColumnNews
 from bridge.tap.pipe import READ_BYTES, read_pipe
 
@@ -126,6 +127,8 @@ class Piped:
         self.argv, self.accepts_missing = [name], accepts_missing
         self.notes: list[str] = []
         self.news: list[ColumnNews] = []
+        self.declared = None
+        self.database = SourceDatabase(None, self.argv)
         self._feed, self._emit, self._start = feed, emit, start
         self._failure: OSError | None = None
 

@@ -14,7 +14,7 @@ from bridge.singer.catalog import Catalog, is_system, replication_method, root_f
 from bridge.singer.replication import Proposal, propose
 from bridge.singer.selection import loaded_streams, unmatched
 from bridge.slots.log_ready import LogReady, log_ready
-from bridge.tap.ask_postgres import columns_with_nulls
+from bridge.tap.database.columns import columns_with_nulls
 from bridge.tap.source import Source
 
 _FULL, _LOG = "full", "log"
@@ -72,13 +72,13 @@ def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) ->
 def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> tuple[list[Proposal], LogReady | None]:
     """Propose for these streams; a database that can be asked says what its log tells, and which columns have NULLs."""
     entries = [entry for entry in catalog["streams"] if stream_id(entry) in streams]
-    ready = log_ready(source.pipeline, source.argv, entries) if entries else None
+    ready = log_ready(source.pipeline, source.database, entries) if entries else None
     if ready and ready.problem:
         note("note", "dim", source.redact.text(f"LOG_BASED is not proposed: {ready.problem}"))
     log = ready.tables if ready and not ready.problem else {}
     first = [propose(entry, log=log.get(stream_id(entry))) for entry in entries]
     doubtful = {each.stream: _doubtful(each) for each in first if each.method == "INCREMENTAL"}
-    nulls, notes = columns_with_nulls(source.pipeline, source.argv, catalog, doubtful)
+    nulls, notes = columns_with_nulls(source.database, catalog, doubtful)
     for text in notes:
         note("warning", "yellow", source.redact.text(text))
     whole = [propose(entry, nulls.get(stream_id(entry), ()), log.get(stream_id(entry))) for entry in entries]

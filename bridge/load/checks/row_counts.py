@@ -7,7 +7,7 @@ other counts only if it had as many rows before the run as after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +33,12 @@ from bridge.singer.catalog import (
     stream_id,
 )
 from bridge.singer.state import bookmark
-from bridge.slots.row_counts import Mark, Place, RowCount, can_ask, row_counts
+from bridge.slots.row_counts import Mark, RowCount, row_counts
 from bridge.slots.unread import Position, unread
 from bridge.storage import Storage
-from bridge.tap.ask_postgres import table_of
-from bridge.tap.slot_source import tap_settings
+from bridge.tap.database.columns import table_of
+from bridge.tap.database.connection import NotAsked
+from bridge.tap.database.source_database import Place, SourceDatabase
 
 _CLEAR = 1.5
 """How many times its server's estimate a table must have to differ."""
@@ -64,17 +65,16 @@ class SourceRows:
     """The rows of a run's source, before the run and after it."""
 
     plan: LoadPlan
-    argv: Sequence[str]
+    database: SourceDatabase
     streams: dict[Place, Stream] = field(default_factory=dict)
     before: dict[Place, RowCount] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, plan: LoadPlan, argv: Sequence[str], catalog: Catalog | None) -> SourceRows:
+    def begin(cls, plan: LoadPlan, database: SourceDatabase, catalog: Catalog | None) -> SourceRows:
         """Count what may be compared with later. What cannot be asked is left out."""
-        rows = cls(plan, argv)
-        pipeline, is_piped = plan.pipeline, plan.context.piped is not None
-        if catalog and not is_piped and pipeline.source.check_counts != "never" and can_ask(pipeline, argv):
-            config = tap_settings(pipeline)
+        rows, pipeline = cls(plan, database), plan.pipeline
+        if catalog and pipeline.source.check_counts != "never" and database.kind:
+            config = database.settings
             rows.streams = {
                 table_of(entry): stream
                 for entry in catalog["streams"]
@@ -88,8 +88,11 @@ class SourceRows:
         if not questions:
             return {}
         self.plan.context.stage = "counting the rows of the source"
-        counts = row_counts(self.plan.pipeline, self.argv, questions)
-        return {} if isinstance(counts, str) else counts
+        is_exact = self.plan.pipeline.source.check_counts == "exact"
+        try:
+            return row_counts(self.database, questions, is_exact=is_exact)
+        except NotAsked:  # a count is no reason to fail
+            return {}
 
     def differences(self, result: Result, read_to: Mapping[str, Position]) -> Iterator[Difference]:
         """Yield the tables that have other rows than their source. `read_to`: how far a stream was read in the log."""
@@ -103,7 +106,7 @@ class SourceRows:
         is_quiet = not any(self._records(one, result) for one in self.streams.values() if one.method == "LOG_BASED")
         counts = self._ask(questions)
         logged = {place: read_to[one.name] for place in counts if (one := self.streams[place]).name in read_to}
-        changed = unread(pipeline, self.argv, logged)
+        changed = unread(pipeline, self.database, logged)
         for place, after in counts.items():
             stream, before = self.streams[place], self.before.get(place)
             if changed is not None and place in logged.keys() - changed:

@@ -88,7 +88,7 @@ def _ask(source: Source) -> Catalog | None:
         if "pkg_resources" in error.hint:
             error.hint = f"add setuptools to source.pip_url: the tap needs it and does not say so\n{error.hint}"
         raise
-    return None if catalog is None else with_digits(source.pipeline, source.argv, catalog)[0]
+    return None if catalog is None else with_digits(source.database, catalog)[0]
 
 
 def _streams(source: Source, discovered: Catalog) -> Iterator[Finding]:

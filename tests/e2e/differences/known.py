@@ -59,17 +59,11 @@ DOCUMENTED = {
 """The tap changes these values before a run sees them: the page, and its words."""
 
 _LOG_DIGITS = "said of the first run of a table by `log_digits`, not of each row"
-_NOT_ASKED = "tap-mysql is not asked for its tables before each run: docs/differences.md"
 
 STILL_SILENT = {
-    Entry(
-        MELTANO, "latecomer", "table missing", ""
-    ): "a tap that takes more than 5 s to discover is not asked each run",
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,
-    Entry(MARIADB, "newname", "rows missing", ""): _NOT_ASKED,
-    Entry(MARIADB, "gone", "rows too many", ""): _NOT_ASKED,
     Entry(
         MARIADB, "backdated", "rows missing", ""
     ): "said by the run after it, when the counts differ by more than ties",

@@ -19,6 +19,7 @@ from bridge.slots.guard import Asked, SlotGuard, begin, log_based
 from bridge.slots.note import Note, NoteFile, Safe
 from bridge.slots.positions import bookmark_lsn, proven, started, target
 from bridge.storage.local.storage import LocalStorage
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.slot_source import SlotSource, slot_source
 from tests.support.catalogs import catalog, stream
 from tests.unit.conftest import Load
@@ -176,7 +177,8 @@ def guard(
     pipeline: Pipeline, storage: LocalStorage, run: str = "r", *, full: bool = False, names: str = "a"
 ) -> SlotGuard:
     given = catalog(*(entry for entry in TABLES["streams"] if entry["tap_stream_id"] in names))
-    return begin(pipeline, pipeline.source.argv, storage, Snapshot(), given, Asked(run, [tuple(names)], full, False))
+    database, asked = SourceDatabase(pipeline, pipeline.source.argv), Asked(run, [tuple(names)], full, False)
+    return begin(pipeline, database, storage, Snapshot(), given, asked)
 
 
 def test_without_the_guard_an_unclean_end_is_remembered(pipeline: Any, storage: LocalStorage) -> None:
@@ -226,7 +228,8 @@ def test_why_there_is_no_guard(pipeline: Any, storage: LocalStorage, config: dic
 def test_nothing_to_guard(pipeline: Any, storage: LocalStorage) -> None:
     """Other taps and other streams are left alone; pipelinewise' default method counts."""
     mysql = pipeline("tap-mysql", **LOGIN)
-    assert begin(mysql, mysql.source.argv, storage, Snapshot(), TABLES, Asked("r", ["ab"], False, False)) == SlotGuard()
+    database, asked = SourceDatabase(mysql, mysql.source.argv), Asked("r", [("ab",)], False, False)
+    assert begin(mysql, database, storage, Snapshot(), TABLES, asked) == SlotGuard()
     given = catalog(stream("a", selected=True), stream("b", selected=True, replication_method="FULL_TABLE"))
     assert log_based(pipeline(**LOGIN), given) == []
     assert log_based(pipeline(WISE, **LOGIN, default_replication_method="LOG_BASED"), given) == ["a"]

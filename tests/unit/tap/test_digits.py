@@ -10,6 +10,7 @@ import pytest
 
 from bridge.schema.table_schema import from_singer
 from bridge.tap.catalog_store import CatalogStore
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.digits import with_digits, with_known_digits
 from tests.unit.load.test_table_plan import pipeline
 
@@ -21,6 +22,10 @@ def catalog(types: dict[str, str], **schemas: Any) -> dict[str, Any]:
     properties = {name: dict(NUMBER) for name in types} | schemas
     metadata = [{"breadcrumb": ["properties", name], "metadata": {"sql-datatype": t}} for name, t in types.items()]
     return {"streams": [{"tap_stream_id": "t", "schema": {"properties": properties}, "metadata": metadata}]}
+
+
+def database(tap: str) -> SourceDatabase:
+    return SourceDatabase(pipeline({}), [tap])
 
 
 def columns(made: dict[str, Any]) -> dict[str, str]:
@@ -46,7 +51,7 @@ TYPES = {
 @pytest.mark.parametrize("sql", TYPES)
 def test_what_the_catalogs_metadata_tell(sql: str) -> None:
     """Every value of the type fits the column; a type without a scale is left to the tap."""
-    made, notes = with_digits(pipeline({}), ["tap-mysql"], catalog({"a": sql}))
+    made, notes = with_digits(database("tap-mysql"), catalog({"a": sql}))
     assert (columns(made), notes) == ({"a": TYPES[sql]}, [])
 
 
@@ -57,13 +62,13 @@ def test_what_the_tap_says_stands() -> None:
     given["streams"][0]["metadata"] = [
         {"breadcrumb": ["properties", name], "metadata": {"sql-datatype": "decimal(10,2)"}} for name in own
     ]
-    assert with_digits(pipeline({}), ["tap"], given)[0] == given
+    assert with_digits(database("tap"), given)[0] == given
 
 
 def test_later_discoveries_keep_them(tmp_path: Path) -> None:
     """A run that asks the tap for its types does not ask the database, and must not forget the digits."""
     store, raw = CatalogStore(tmp_path, pipeline({})), catalog({"a": "numeric(10,2)", "b": "double"})
-    digits, _ = with_digits(pipeline({}), ["tap"], raw)
+    digits, _ = with_digits(database("tap"), raw)
     store.merged(digits)
     assert store.updated(raw, ["t"], {}) == []
     stored = store.merged(raw)
@@ -76,6 +81,6 @@ def test_a_scale_that_changes_is_taken(tmp_path: Path) -> None:
     """And the edit of a user stands."""
     store = CatalogStore(tmp_path, pipeline({}))
     for scale in (2, 4):
-        now, _ = with_digits(pipeline({}), ["tap"], catalog({"a": f"numeric(10,{scale})"}))
+        now, _ = with_digits(database("tap"), catalog({"a": f"numeric(10,{scale})"}))
         made = store.merged(now).catalog
     assert made["streams"][0]["schema"]["properties"]["a"]["multipleOf"] == Decimal("0.0001")

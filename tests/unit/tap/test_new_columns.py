@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.tap.new_columns import by_database
+from bridge.tap.new_columns import by_database, unknown
 from bridge.tap.source import Source
 from tests.support.catalogs import catalog, stream
 from tests.unit.tap.test_source import Scripted, source, tap
@@ -151,14 +151,27 @@ def test_what_the_database_has(source: Any) -> None:
     kept = logged("id note _sdc_lsn")
     unsupported = {"breadcrumb": ["properties", "raw"], "metadata": {"inclusion": "unsupported"}}
     kept["streams"][0]["metadata"].append(unsupported)
-    assert by_database(source().pipeline, kept, {"users": {"id", "note", "raw"}}) == []
-    [more, gone] = by_database(source().pipeline, kept, {"users": {"id", "raw", "more"}})
+    assert by_database(source().pipeline, kept, {"users": {"id", "note", "raw"}}, adds_columns=False) == []
+    [more, gone] = by_database(source().pipeline, kept, {"users": {"id", "raw", "more"}}, adds_columns=False)
     assert (more.kind, gone.kind) == ("new_column", "dropped_column")
     assert "no column note" in gone.text
     with pytest.raises(SettingsError, match="changes of this run would be lost"):
-        by_database(source(select=["users"]).pipeline, kept, {"users": {"id", "note", "more"}})
+        by_database(source(select=["users"]).pipeline, kept, {"users": {"id", "note", "more"}}, adds_columns=False)
     for given in ({"select": ["users", "!users.more"]}, {"streams": {"users": {"new_columns": "ignore"}}}):
-        assert by_database(source(**given).pipeline, kept, {"users": {"id", "note", "more"}}) == []
+        assert by_database(source(**given).pipeline, kept, {"users": {"id", "note", "more"}}, adds_columns=False) == []
+
+
+def test_a_column_that_the_tap_adds_by_itself(source: Any) -> None:
+    """Its changes arrive, so a log-based run is not refused: it says what older rows lack."""
+    made = source(select=["users"])
+    [news] = by_database(made.pipeline, logged("id note"), {"users": {"id", "note", "more"}}, adds_columns=True)
+    assert news.kind == "new_column"
+    assert "more, which is loaded as rows change; older rows have no value in it" in news.text
+    assert "`singer-bridge run shop --full -s users`" in news.text
+    assert "older rows have no value in them" in unknown(made.pipeline, "users", "...", adds_columns=True).text
+    assert "changes in this run are lost" in unknown(made.pipeline, "users", "...", adds_columns=False).text
+    ignoring = source(streams={"users": {"new_columns": "ignore"}}).pipeline
+    assert by_database(ignoring, logged("id note"), {"users": {"id", "note", "more"}}, adds_columns=True) == []
 
 
 def test_a_renamed_table_is_said_once(tap: Scripted, source: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a PostgreSQL of our own says of its columns, before a run."""
+"""What a PostgreSQL of our own says of its tables and columns, before a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import pytest
 from bridge.cli.setup.propose import ask_proposals
 from bridge.demo.database import Server, private_postgres
 from bridge.settings.options import Pipeline
-from bridge.tap.ask_postgres import columns_with_nulls
+from bridge.tap.database.columns import columns_with_nulls
+from bridge.tap.database.source_database import SourceDatabase
 from bridge.tap.source import Source
+from tests.support.catalogs import catalog as catalog_of
+from tests.support.catalogs import stream
+from tests.unit.tap.test_source import Scripted, source, tap
+
+__all__ = ["source", "tap"]
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
 TIME, NUMBER = {"type": ["null", "string"], "format": "date-time"}, {"type": "integer"}
@@ -38,6 +44,10 @@ def pipeline(server: Server, tap: str = "meltanolabs-tap-postgres") -> Pipeline:
     return Pipeline.model_validate({"name": "p", "source": source, "destination": {"bucket": "lake"}})
 
 
+def database(server: Server, tap: str = "meltanolabs-tap-postgres") -> SourceDatabase:
+    return SourceDatabase(pipeline(server, tap), ["cat"])
+
+
 def entry(table: str, **columns: Any) -> dict[str, Any]:
     facts = {"table-key-properties": ["id"], "schema-name": "public"}
     return {
@@ -53,18 +63,18 @@ def test_columns_with_nulls(server: Server) -> None:
     """By names of any letters; a column without any is not among them."""
     catalog = {"streams": [entry("Odd.T")]}
     asked = {"public-Odd.T": ["updated_at", 'at;"x']}
-    assert columns_with_nulls(pipeline(server), ["cat"], catalog, asked) == ({"public-Odd.T": {"updated_at"}}, [])
-    assert columns_with_nulls(pipeline(server, "tap-github"), ["cat"], catalog, asked) == ({}, [])
+    assert columns_with_nulls(database(server), catalog, asked) == ({"public-Odd.T": {"updated_at"}}, [])
+    assert columns_with_nulls(database(server, "tap-github"), catalog, asked) == ({}, [])
 
 
 def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is locked costs as long as a question may take, and one that is missing nothing; the others answer."""
-    monkeypatch.setattr("bridge.tap.ask_postgres._LIMIT", "300ms")
+    monkeypatch.setattr("bridge.tap.database.columns._SECONDS", 0.3)
     catalog = {"streams": [entry("busy"), entry("gone"), entry("Odd.T")]}
     with psycopg.connect(server.conninfo("postgres")) as connection:
         connection.execute("lock table busy")
         asked = {f"public-{table}": ["updated_at"] for table in ("busy", "gone", "Odd.T")}
-        nulls, [text] = columns_with_nulls(pipeline(server), ["cat"], catalog, asked)
+        nulls, [text] = columns_with_nulls(database(server), catalog, asked)
     assert nulls == {"public-Odd.T": {"updated_at"}}
     assert text.endswith(": public-busy.updated_at, public-gone.updated_at")
 
@@ -76,7 +86,7 @@ def test_a_column_that_is_never_null_is_not_read(server: Server) -> None:
         connection.commit()
         connection.execute("lock table strict")
         catalog, asked = {"streams": [entry("strict")]}, {"public-strict": ["updated_at"]}
-        assert columns_with_nulls(pipeline(server), ["cat"], catalog, asked) == ({}, [])
+        assert columns_with_nulls(database(server), catalog, asked) == ({}, [])
 
 
 def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +98,55 @@ def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatc
     assert (odd.method, busy.method) == ("FULL_TABLE", "INCREMENTAL")
     assert "updated_at: NULL in some rows" in odd.reason
     assert json.dumps(odd.settings()) == '{"replication_method": "FULL_TABLE"}'
+
+
+TABLES = """
+create schema shop; create schema other;
+create table shop.users (id int, note text); create table shop.old (id int, at date); create table shop.gone (id int);
+create table shop.hidden (id int)
+"""
+CHANGES = """
+alter table shop.users drop column note; alter table shop.users add column more text;
+alter table shop.old rename to fresh; drop table shop.gone;
+create table shop.secret (id int); create table other.late (id int)
+"""
+
+
+def listed(*names: str) -> dict[str, Any]:
+    """The tap's streams; of each, what a real tap says of its place."""
+    columns = {"users": "id note", "old": "id at"}
+    return catalog_of(
+        *(stream(f"shop-{name}", columns.get(name, "id"), selected=True, schema_name="shop") for name in names)
+    )
+
+
+@pytest.mark.parametrize("schemas", [[], ["shop"], "shop, absent"])
+def test_tables_and_columns_below_a_slow_tap(
+    server: Server, tap: Scripted, source: Any, tmp_path: Path, schemas: Any
+) -> None:
+    """New, dropped and renamed ones of the schemas that the tap is to read, though no run asks the tap."""
+    with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
+        connection.execute("drop schema if exists shop cascade; drop schema if exists other cascade")
+        connection.execute(TABLES)
+        url = server.url("postgres", user="postgres", password="hush-hush")
+        given = {"pip_url": "meltanolabs-tap-postgres", "config": {"sqlalchemy_url": url, "filter_schemas": schemas}}
+        given["select"] = ["shop-*", "other-*", "!*-secret"]
+        tap.says(listed("users", "old", "gone"))
+        source(**given).discover()
+        memory = tmp_path / "home/catalogs/discovered/shop.json"
+        memory.write_text(json.dumps(json.loads(memory.read_text()) | {"seconds": 60}))
+        source(**given).catalog([], refresh=False)
+        connection.execute(CHANGES)
+        asked, made = len(tap.asked), source(**given)
+        made.catalog([], refresh=False)
+    assert len(tap.asked) == asked
+    late = [] if schemas else [("other-late", "new_table")]
+    expected = [("shop-gone", "dropped_table"), ("shop-old", "dropped_table"), *late, ("shop-fresh", "new_table")]
+    expected += [("shop-hidden", "new_table"), ("shop-users", "new_column"), ("shop-users", "dropped_column")]
+    assert [(one.stream, one.kind) for one in made.news] == expected
+    texts = {(one.stream, one.kind): one.text for one in made.news}
+    assert "The new table shop-fresh has the same columns" in texts["shop-old", "dropped_table"]
+    assert "The new table" not in texts["shop-gone", "dropped_table"]
+    again = source(**given)
+    again.catalog(["shop-users"], refresh=False)
+    assert [one.kind for one in again.news] == ["new_column", "dropped_column"]
