@@ -40,14 +40,37 @@ _PRIME = 2_654_435_761
 def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict[str, Any]:
     """What `ParquetWriter` takes, by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
-    if table.num_rows < _DICTIONARY_ROWS or not all(map(_can_be_named, table.schema)):
-        return {**codec, "use_dictionary": table.num_rows >= _DICTIONARY_ROWS}
+    if table.num_rows < _DICTIONARY_ROWS:
+        needed = [field for field in table.schema if _is_misread(table[field.name])]
+        paths = list(_paths(needed)) if all(map(_can_be_named, table.schema)) else bool(needed)
+        return {**codec, "use_dictionary": paths or False}
+    if not all(map(_can_be_named, table.schema)):
+        return {**codec, "use_dictionary": True}
     # Iceberg's own reader in Spark knows differences only since 1.11
     differences = _smaller_as_differences(table, codec) if table_format != "iceberg" else []
     plain = [name for name in table.column_names if name not in differences and _outgrows_dictionary(table[name])]
     dictionaries = [path for path in _paths(table.schema) if path not in (*differences, *plain)]
     encoded = {"column_encoding": dict.fromkeys(differences, _DIFFERENCES)} if differences else {}
     return {**codec, "use_dictionary": dictionaries, **encoded}
+
+
+def _is_misread(column: pa.ChunkedArray) -> bool:
+    """Whether DuckDB 2.0 takes every row for null without a dictionary: of a text with nulls and one other value.
+
+    It looks at what the footer says of texts, inside of other columns, too.
+    """
+    if pa.types.is_string(column.type):
+        least, greatest = pc.min_max(column).as_py().values()
+        return column.null_count > 0 and least is not None and least == greatest
+    if not pa.types.is_nested(column.type):
+        return False
+    flat = column.combine_chunks()
+    return any(map(_is_misread, (pa.chunked_array([part]) for part in _parts(flat))))
+
+
+def _parts(array: pa.Array) -> list[pa.Array]:
+    """What is inside of a nested column; a value of a struct that is null is null."""
+    return array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
 
 
 def _outgrows_dictionary(column: pa.ChunkedArray) -> bool:

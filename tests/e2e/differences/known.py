@@ -74,6 +74,7 @@ STILL_SILENT = {
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,
+    Entry("postgres meltanolabs-tap-postgres LOG_BASED", "finekeys", "value", "name"): _LOG_DIGITS,
     Entry(MARIADB, "newname", "rows missing", ""): _NOT_ASKED,
     Entry(MARIADB, "gone", "rows too many", ""): _NOT_ASKED,
     Entry(
