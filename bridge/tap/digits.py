@@ -1,7 +1,8 @@
 """How many digits the columns of a database have, written into a discovered catalog: a plain `number` is a double.
 
 A tap's own word stands. Where it says only `number`, the catalog's `sql-datatype` or PostgreSQL itself tells precision
-and scale, and the column gets `multipleOf`; with more digits than that promises, `precision` and `scale` as well.
+and scale, and the column gets `multipleOf`; with more digits than that promises, `precision` and `scale` as well. Where
+PostgreSQL was asked, its columns of the type `numeric` get their `sql-datatype`, which some taps leave out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.schema.valid import INT64_DIGITS, MAX_DIGITS
-from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id
+from bridge.singer.catalog import Catalog, StreamEntry, column_facts, stream_id, write
 from bridge.tap.database.columns import table_of
 from bridge.tap.database.connection import NotAsked
 from bridge.tap.database.source_database import Place, SourceDatabase
@@ -24,14 +25,14 @@ Digits = dict[str, tuple[int, int]]
 _SQL_TYPE = re.compile(r"(?:numeric|decimal|dec|fixed|number)\s*\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)", re.IGNORECASE)
 _WORDS = ("multipleOf", "precision", "scale")
 _COLUMNS = """
-select n.nspname::text, c.relname::text, a.attname::text,
-  ((m.typmod - 4) >> 16) & 65535, ((((m.typmod - 4) & 2047) # 1024) - 1024)
+select n.nspname::text, c.relname::text, a.attname::text, m.type = 'numeric'::regtype,
+  case when m.typmod >= 4 then ((m.typmod - 4) >> 16) & 65535 end,
+  case when m.typmod >= 4 then (((m.typmod - 4) & 2047) # 1024) - 1024 end
 from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
   join pg_type t on t.oid = a.atttypid
   cross join lateral (select case when t.typtype = 'd' then t.typbasetype else t.oid end as type,
                       case when t.typtype = 'd' then t.typtypmod else a.atttypmod end as typmod) m
-where a.attnum > 0 and not a.attisdropped and m.typmod >= 4
-  and m.type in ('numeric'::regtype, 'numeric[]'::regtype)
+where a.attnum > 0 and not a.attisdropped and m.type in ('numeric'::regtype, 'numeric[]'::regtype)
   and (n.nspname::text, c.relname::text) in """
 _SECONDS = 5
 """How long the database may take."""
@@ -50,11 +51,14 @@ def with_digits(database: SourceDatabase, catalog: Catalog) -> tuple[Catalog, li
     if database.kind != "postgres" or not any(map(any, map(_doubles, doubtful))):
         return catalog, []
     try:
-        digits = _of_postgres(database, doubtful)
+        types = _of_postgres(database, doubtful)
     except NotAsked as reason:
         return catalog, [f"the digits of numeric columns are not known, so these are doubles: {reason}"]
     for entry in doubtful:
-        _write(entry, digits.get(table_of(entry), {}))
+        own, facts = types.get(table_of(entry), {}), column_facts(entry)
+        unsaid = [column for column in own if (column,) in facts and "sql-datatype" not in facts[column,]]
+        write(entry, {(column,): {"sql-datatype": own[column]} for column in unsaid})
+        _write(entry, {column: digits for column, kind in own.items() if (digits := digits_of(kind))})
     return catalog, []
 
 
@@ -118,8 +122,14 @@ def _doubles(entry: StreamEntry) -> Iterator[str]:
 def _declared(entry: StreamEntry) -> Iterator[tuple[str, tuple[int, int]]]:
     """What the catalog's metadata says of the database's types."""
     for path, facts in column_facts(entry).items():
-        if len(path) == 1 and (match := _SQL_TYPE.match(str(facts.get("sql-datatype") or ""))):
-            yield path[0], (int(match[1]), int(match[2] or 0))
+        if len(path) == 1 and (digits := digits_of(str(facts.get("sql-datatype") or ""))):
+            yield path[0], digits
+
+
+def digits_of(sql_type: str) -> tuple[int, int] | None:
+    """Precision and scale of a type such as `numeric(10,2)`; None if it does not say them."""
+    match = _SQL_TYPE.match(sql_type)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def _write(entry: StreamEntry, digits: Digits) -> None:
@@ -134,9 +144,12 @@ def _write(entry: StreamEntry, digits: Digits) -> None:
                 schema |= {"precision": max(precision, scale), "scale": scale}
 
 
-def _of_postgres(database: SourceDatabase, entries: Sequence[StreamEntry]) -> dict[Place, Digits]:
-    result: dict[Place, Digits] = {}
+def _of_postgres(database: SourceDatabase, entries: Sequence[StreamEntry]) -> dict[Place, dict[str, str]]:
+    """By table the types of its columns that are numeric, or lists of it."""
+    result: dict[Place, dict[str, str]] = {}
     among, values = database.among([table_of(entry) for entry in entries])
-    for schema, table, column, precision, scale in database.rows(f"{_COLUMNS}{among}", values, seconds=_SECONDS):
-        result.setdefault((schema, table), {})[column] = precision, scale
+    rows = database.rows(f"{_COLUMNS}{among}", values, seconds=_SECONDS)
+    for schema, table, column, is_plain, precision, scale in rows:
+        digits = "" if precision is None else f"({precision},{scale})"
+        result.setdefault((schema, table), {})[column] = f"numeric{digits}{'' if is_plain else '[]'}"
     return result

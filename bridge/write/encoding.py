@@ -43,7 +43,8 @@ def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict
     """What `ParquetWriter` takes, by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
     if table.num_rows < _DICTIONARY_ROWS:
-        return {**codec, "use_dictionary": list(_same_texts(table))}
+        texts = list(_same_texts(table))
+        return {**codec, "use_dictionary": texts if all(map(_can_be_named, table.schema)) else bool(texts)}
     if not all(map(_can_be_named, table.schema)):
         return {**codec, "use_dictionary": True}
     # Iceberg's own reader in Spark knows differences only since 1.11

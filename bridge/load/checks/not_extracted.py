@@ -10,6 +10,7 @@ from typing import Any
 from bridge.lake.runs import Difference
 from bridge.schema.valid import MAX_DIGITS
 from bridge.singer.catalog import Catalog, StreamEntry, column_facts, columns, entries_by_name, replication_method
+from bridge.tap.digits import digits_of
 
 _OF_A_DOUBLE = 15
 """Digits that a double always holds."""
@@ -30,7 +31,7 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
                 "view in the database that casts them to text, and select the view"
             )
             yield Difference(name, "unsupported_column", text)
-        rounded = [name for name, facts in _numerics(entries[name]) if _digits(facts) > _OF_A_DOUBLE]
+        rounded = [column for column, digits in _numerics(entries[name]) if digits > _OF_A_DOUBLE]
         if rounded and replication_method(catalog, name) == "LOG_BASED":
             text = (
                 f"the tap makes doubles of numbers in the log, so {', '.join(rounded)} may lose digits after "
@@ -39,12 +40,14 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
             yield Difference(name, "log_digits", text)
 
 
-def _numerics(entry: StreamEntry) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The columns of PostgreSQL's type `numeric`, each with its schema."""
+def _numerics(entry: StreamEntry) -> Iterator[tuple[str, int]]:
+    """The columns of PostgreSQL's type `numeric`, each with its number of digits."""
     schemas, facts = columns(entry), column_facts(entry)
     for path, schema in schemas.items():
-        if str(facts[path].get("sql-datatype", "")).lower().startswith("numeric"):
-            yield ".".join(path), schema
+        kind = str(facts[path].get("sql-datatype", "")).lower()
+        if kind.startswith("numeric") and not kind.endswith("[]"):
+            declared = digits_of(kind)
+            yield ".".join(path), declared[0] if declared else _digits(schema)
 
 
 def _digits(schema: dict[str, Any]) -> int:

@@ -10,6 +10,8 @@ from bridge.lake.marks import SHORT, advice
 from bridge.lake.run_status import last_run, last_success
 from bridge.maintain.doctor.finding import Check, Finding, error, fine, warning
 from bridge.maintain.verify.unpublished import damaged_files
+from bridge.settings.commands import reload
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage import Storage
 
@@ -18,12 +20,12 @@ MOST_FILES = 10_000
 _TRIES = 3
 
 
-def content_checks(storage: Storage, pipeline: str, most: int = MOST_FILES) -> list[Check]:
+def content_checks(storage: Storage, pipeline: Pipeline, most: int = MOST_FILES) -> list[Check]:
     """The checks of a pipeline's STATE and tables. They write nothing."""
     return [
-        ("state", lambda: _state(storage, pipeline)),
-        ("tables", lambda: _tables(Log(storage, pipeline), most)),
-        ("last run", lambda: _last_run(storage, pipeline)),
+        ("state", lambda: _state(storage, pipeline.name)),
+        ("tables", lambda: _tables(Log(storage, pipeline.name), pipeline, most)),
+        ("last run", lambda: _last_run(storage, pipeline.name)),
     ]
 
 
@@ -51,7 +53,7 @@ def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:
         yield fine("state", "state.json is that of the last commit" if stored.version else "none yet")
 
 
-def _tables(log: Log, most: int) -> Iterator[Finding]:
+def _tables(log: Log, pipeline: Pipeline, most: int) -> Iterator[Finding]:
     """Check that each file is there with its size. If a run commits meanwhile, check again."""
     for _ in range(_TRIES):
         view = log.view(head) if (head := log.latest()) else Snapshot()
@@ -62,7 +64,7 @@ def _tables(log: Log, most: int) -> Iterator[Finding]:
     cut = f"; looked at the first {most:,} of {files:,}" if files > most else ""
     for stream, keys in sorted(damaged.items()):
         count = f"{len(keys)} of {len(view.tables[stream].files)} files missing"
-        hint = "restore them from a backup of the bucket; or load the table again: singer-bridge run NAME --full"
+        hint = f"restore them from a backup of the bucket; or load the table again: {reload(pipeline, [stream])}"
         yield error("tables", CorruptLake(f"{stream}: {count}: {log.storage.uri}/{keys[0]}{cut}", hint=hint))
     if not damaged and files:
         yield fine("tables", f"files: {files:,}, tables: {len(view.tables):,}: all there, whole{cut}")

@@ -86,7 +86,7 @@ def lake_checks(pipeline: Pipeline, storage: Storage | None = None) -> list[Chec
         *([("catalog", lambda: _catalog(pipeline, trial.bucket))] if kind == "iceberg" else []),
         ("put-if-absent", lambda: _put_if_absent(trial)),
         ("publish", lambda: _publish(trial)),
-        ("commit log", lambda: _log(trial.bucket, pipeline.name)),
+        ("commit log", lambda: _log(trial.bucket, pipeline)),
         ("lease", lambda: _lease(trial.bucket, pipeline.name)),
     ]
     if trial.bucket.uri.startswith("s3://"):
@@ -165,8 +165,8 @@ def _publish(trial: _Trial) -> Iterator[Finding]:
     yield fine("publish", "pending files are written, made durable and published")
 
 
-def _log(storage: Storage, pipeline: str) -> Iterator[Finding]:
-    log = Log(storage, pipeline)
+def _log(storage: Storage, pipeline: Pipeline) -> Iterator[Finding]:
+    log = Log(storage, pipeline.name)
     head = log.latest()
     tables = len(log.view(head).tables) if head else 0
     yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing is loaded yet")

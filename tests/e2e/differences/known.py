@@ -64,6 +64,7 @@ STILL_SILENT = {
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,
+    Entry("postgres meltanolabs-tap-postgres LOG_BASED", "finekeys", "value", "name"): _LOG_DIGITS,
     Entry(
         MARIADB, "backdated", "rows missing", ""
     ): "said by the run after it, when the counts differ by more than ties",

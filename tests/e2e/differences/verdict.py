@@ -9,8 +9,9 @@ from .oracle import Finding
 
 _WORDS = {
     "table missing": r".",
-    "rows missing": r"null|missing|nor new ones|fewer|lack|never|reject|behind|not seen|digits|begins again|older",
-    "rows too many": r"delet|remov|more rows|truncat|stay|twice|emptied|replac",
+    "rows missing": r"null|missing|nor new ones|fewer|lack|never|reject|behind|not seen|digits|begins again|older"
+    r"|no such table",
+    "rows too many": r"delet|remov|more rows|truncat|stay|twice|emptied|replac|no such table",
     "rows twice": r"twice|doubl|no key",
     "stale": r"never seen|does not see|null|stale|behind|not seen|refus|older",
     "column missing": r".",

@@ -16,6 +16,7 @@ from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import run_checks
 from bridge.maintain.doctor.lake import lake_checks
 from bridge.settings.load import load
+from bridge.settings.options import Pipeline
 from bridge.state.store import StateStore
 from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import FIRST, Lake
@@ -184,7 +185,9 @@ def test_files_of_a_table_that_are_gone(folder: Path) -> None:
     lake = Lake(folder / "lake")
     committer = lake.open(FIRST)
     files = [lake.load(committer, {"n": n}) for n in range(3)]
-    checks = content_checks(lake.storage, "p")
+    settings = {"source": {"tap": "t"}, "destination": {"bucket": "lake"}}
+    pipeline = Pipeline.model_validate({"name": "p", "streams": {"s": {"load_method": "append-only"}}} | settings)
+    checks = content_checks(lake.storage, pipeline)
     assert [finding.status for finding in run_checks(checks)] == ["ok", "ok"]
     last = lake.root / "p/s" / files[2]["name"]
     last.rename(lake.root / files[2]["source"])
@@ -194,7 +197,8 @@ def test_files_of_a_table_that_are_gone(folder: Path) -> None:
     (found,) = [finding for finding in run_checks(checks) if finding.status != "ok"]
     assert (found.check, found.exit_code) == ("tables", 3)
     assert found.text == f"s: 1 of 3 files missing: {path}"
-    found = list(run_checks(content_checks(lake.storage, "p", 2)))[-1]
+    assert found.fix.endswith("again: set load_method: auto for s, then singer-bridge run p --full -s s")
+    found = list(run_checks(content_checks(lake.storage, pipeline, 2)))[-1]
     assert found.text.endswith("; looked at the first 2 of 3")
 
 

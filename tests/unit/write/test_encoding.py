@@ -105,6 +105,29 @@ def test_names_with_dots(tmp_path: Path, table_format: str) -> None:
     assert pq.read_table(path).equals(table)
 
 
+VALUES = ["a"] * 5 + [None] * 15
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "iceberg"])
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        (pa.array(VALUES), "x IS NULL"),
+        (pa.array([{"t": value} for value in VALUES]), "x.t IS NULL"),
+        (pa.array([value and {"t": [value]} for value in VALUES]), "x.t[1] IS NULL"),
+    ],
+)
+@pytest.mark.parametrize("other", ["id", "a.b"])
+def test_a_text_with_nulls_and_one_value(
+    tmp_path: Path, table_format: str, column: pa.Array, condition: str, other: str
+) -> None:
+    """In a small file, such as a table with rows that were deleted at one time: DuckDB 2.0.0 took all for null."""
+    table = pa.table({"x": column, other: list(range(20)), "n": ["b", None] * 10})
+    path = written(tmp_path, table, table_format)
+    for column_, expected in ((condition, 15), ("n IS NULL", 10), ("n = 'b'", 10)):
+        assert duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE {column_}").fetchall() == [(expected,)]
+
+
 def test_iceberg_keeps_dictionaries(tmp_path: Path) -> None:
     """Iceberg's vectorised reader in Spark refuses differences before 1.11."""
     assert all(DIFFERENCES not in used for used in encodings(written(tmp_path, rows(), "iceberg")).values())

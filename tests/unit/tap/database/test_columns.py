@@ -11,9 +11,12 @@ import pytest
 
 from bridge.cli.setup.propose import ask_proposals
 from bridge.demo.database import Server, private_postgres
+from bridge.load.checks.not_extracted import not_extracted
 from bridge.settings.options import Pipeline
+from bridge.singer.catalog import column_facts
 from bridge.tap.database.columns import columns_with_nulls
 from bridge.tap.database.source_database import SourceDatabase
+from bridge.tap.digits import with_digits
 from bridge.tap.source import Source
 from tests.support.catalogs import catalog as catalog_of
 from tests.support.catalogs import stream
@@ -35,6 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             connection.execute('insert into "Odd.T" select n, now(), now() from generate_series(1, 300) n')
             connection.execute('update "Odd.T" set updated_at = null where id > 100')
             connection.execute("create table busy (id int primary key, updated_at timestamptz)")
+            columns = "a numeric, b numeric(20,6), c numeric(10,2), d float8, e numeric(30,2)[]"
+            connection.execute(f"create table digits (id int primary key, {columns})")
         yield server
 
 
@@ -65,6 +70,24 @@ def test_columns_with_nulls(server: Server) -> None:
     asked = {"public-Odd.T": ["updated_at", 'at;"x']}
     assert columns_with_nulls(database(server), catalog, asked) == ({"public-Odd.T": {"updated_at"}}, [])
     assert columns_with_nulls(database(server, "tap-github"), catalog, asked) == ({}, [])
+
+
+def test_numbers_that_the_log_rounds_whatever_the_tap_calls_them(server: Server) -> None:
+    """Of a tap that declares each of them as a number: PostgreSQL says which are numeric, and of how many digits."""
+    number = {"type": ["null", "number"]}
+    numbers = {name: dict(number) for name in "abcd"} | {"e": {"type": ["null", "array"], "items": dict(number)}}
+    given = entry("digits", **numbers)
+    given["metadata"][0]["metadata"]["replication-method"] = "LOG_BASED"
+    catalog, notes = with_digits(database(server), {"streams": [given]})
+    [stream] = catalog["streams"]
+    kinds = {path[0]: facts.get("sql-datatype") for path, facts in column_facts(stream).items()}
+    types = {"a": "numeric", "b": "numeric(20,6)", "c": "numeric(10,2)", "e": "numeric(30,2)[]"}
+    assert (kinds, notes) == ({"id": None, "d": None, **types}, [])
+    steps = {name: str(schema.get("multipleOf")) for name, schema in stream["schema"]["properties"].items()}
+    assert steps == {"id": "None", "a": "None", "b": "0.000001", "c": "0.01", "d": "None", "e": "None"}
+    assert str(stream["schema"]["properties"]["e"]["items"]["multipleOf"]) == "0.01"
+    [difference] = not_extracted(catalog, {"digits"})
+    assert (difference.kind, "so a, b may lose digits" in difference.text) == ("log_digits", True)
 
 
 def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
