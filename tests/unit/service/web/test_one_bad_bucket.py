@@ -64,14 +64,23 @@ NONSENSE: list[dict[str, Any]] = [
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("facts", NONSENSE, ids=lambda facts: str(facts)[:40])
 def test_nonsense_in_a_bucket_hides_no_other(page: Page, facts: dict[str, Any]) -> None:
-    """Its pipeline is unreadable, and its page names the record; the page goes on to see what is new elsewhere."""
+    """The run is unreadable, and its page and its row say so; the runs before it are shown, and all other pipelines."""
+    before = [each["run_id"] for each in page.client.get("/api/pipelines/quiet/runs").json()]
     nonsense(page, "quiet", facts)
+    rows = page.client.get("/api/pipelines/quiet/runs").json()
+    assert [each["run_id"] for each in rows[1:]] == before
+    assert (rows[0]["status"], rows[0]["error"]["type"]) == ("unreadable", "CorruptLake")
+    own = page.client.get(f"/api/pipelines/quiet/runs/{rows[0]['run_id']}").json()
+    assert (own["status"], own["live"]) == ("unreadable", None)
     for _ in range(2):
         states = {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}
         assert (states["quiet"], states["failing"]) == ("unreadable", "failed")
-        assert 'singer_bridge_readable{pipeline="quiet"} 0.0' in page.get("/metrics")
+        assert 'singer_bridge_run_success{pipeline="quiet"} 0.0' in page.get("/metrics")
     assert "unreadable" in page.get("/")
     assert "record is unreadable" in page.get("/pipelines/quiet")
+    assert "delete it" in page.get(f"/pipelines/quiet/runs/{rows[0]['run_id']}")
+    assert rows[0]["run_id"] in page.get("/pipelines/quiet/runs")
+    assert rows[0]["run_id"] in page.get("/runs?show=unreadable")
     record_run(page.lake, "failing", NOW, "success", rows=9)
     assert page.client.get("/api/pipelines").json()[2]["status"] == "success"
     assert 'singer_bridge_readable{pipeline="failing"} 1.0' in page.get("/metrics")
