@@ -107,6 +107,14 @@ def test_a_clock_that_goes_back() -> None:
     assert times.due(at(-600_000)) == [Due("shop", at(-600_000), "schedule")]
 
 
+def test_what_was_missed_is_not_lost_with_a_clock_that_goes_back() -> None:
+    """A pipeline that is begun in the moment in which the clock is set back has missed what it has missed."""
+    times = table(HOURLY, at(-30))
+    times.due(at(900))
+    times.begin("shop", HOURLY, at(-150))
+    assert times.due(at(30)) == [Due("shop", at(-120), "missed")]
+
+
 def test_a_clock_that_jumps_about() -> None:
     """Whatever the clock did: from then on, each hour in which it is right has its run within a minute."""
     random = Random(7)
