@@ -171,7 +171,7 @@ class Log:
             if raw["n"] != n or "state" not in raw:
                 raise KeyError("n")
             record = read_commit(raw)
-            for time in filter(None, (record.at, *(record.moved or {}).values())):
+            for time in (record.at, *filter(None, (record.moved or {}).values())):
                 read_time(time)
         except ValidationError as error:
             raise CorruptLake("a commit record is incomplete", hint=_RESTORE, file=self.key(n)) from error

@@ -64,7 +64,8 @@ class Timetable:
         """
         if self._seen and now.timestamp() < (self._seen - LATE).timestamp():
             for entry in self._entries.values():
-                entry.following = _next(entry.schedule, now)
+                times = filter(None, (entry.following, _next(entry.schedule, now)))
+                entry.following = min(times, key=datetime.timestamp, default=None)
         self._seen = now
         result = []
         for name, entry in self._entries.items():

@@ -59,7 +59,7 @@ def _same_texts(table: pa.Table) -> Iterator[str]:
     """Yield the columns with nulls and one text."""
     for path, values in leaves(table):
         is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
-        if is_text and path and values.null_count and pc.count_distinct(values).as_py() == 1:
+        if is_text and path and values.null_count and len(set(values.to_pylist())) == 2:  # null is the other one
             yield ".".join(path)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -63,7 +62,7 @@ def all_runs(request: Request) -> Response:
     """The latest runs of all pipelines."""
     site = site_of(request)
     lists = [sight.runs for sight in site.watch.all()]
-    every = heapq.merge(*lists, key=lambda run: run.run_id, reverse=True)
+    every = sorted(chain.from_iterable(lists), key=lambda run: run.run_id, reverse=True)
     show = request.query_params.get("show", "")
     shown = [run for run in every if show in ("", run.status)]
     waiting = [run for run in site.watch.live() if run.status == "waiting"]

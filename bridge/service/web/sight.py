@@ -16,7 +16,7 @@ from bridge.lake.lease import holder
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, any_run, run_ids
+from bridge.lake.runs import RunRecord, any_run, counted_ids
 from bridge.query.status import pipeline_status
 from bridge.service.web.pipelines import Shown
 
@@ -84,7 +84,7 @@ class Glance:
     def at(cls, log: Log, before: Glance | None) -> Glance:
         """Look. Raises `LakeError` if the bucket does not answer."""
         storage, name = log.storage, log.pipeline
-        ids = tuple(run_ids(storage, name))
+        ids = tuple(counted_ids(storage, name))
         newest = storage.read(pipeline_key(name, "runs", f"{ids[0]}.json")) if ids else None
         held = holder(storage, name) or {}
         head = log.head(before.head) if before and before.head else log.latest()
@@ -98,7 +98,7 @@ class Sight:
     shown: Shown
     status: dict[str, Any] | None = None
     runs: tuple[RunFacts, ...] = ()
-    """The latest, newest first."""
+    """The latest, newest first; those from a clock that was ahead come last."""
     error: BridgeError | None = None
     is_silent: bool = False
     """Its bucket takes longer to answer than anybody waits."""

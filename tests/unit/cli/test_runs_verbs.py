@@ -240,10 +240,18 @@ def _scratch(folder: Path, run: str) -> set[Path]:
 
 
 def test_a_damaged_record_is_named(bridge: Bridge, lake: LocalStorage) -> None:
-    """A run record that cannot be read is exit code 3, and says that it may be deleted."""
+    """The list shows a run record that cannot be read, beside the others; `runs show` says that it may be deleted."""
+    before = json.loads(bridge("runs", "list", "--json")[1])
     lake.write(f".bridge/orders/runs/{run_id(6)}.json", b"{")
-    code, _, err = bridge("runs", "list")
-    assert (code, "hint: delete it" in err, run_id(6) in err) == (3, True, True)
+    code, out, _ = bridge("runs", "list")
+    assert (code, "unreadable" in out, run_id(6) in out) == (0, True, True)
+    rows = json.loads(bridge("runs", "list", "--json")[1])
+    (torn,) = [row for row in rows if row not in before]
+    assert (torn["run_id"], torn["status"], [row for row in rows if row in before]) == (run_id(6), "unreadable", before)
+    assert json.loads(bridge("runs", "list", "--status", "unreadable", "--json")[1]) == [torn]
+    for words in ((), ("--json",), ("--logs",)):
+        code, _, err = bridge("runs", "show", run_id(6), *words)
+        assert (code, "hint: delete it" in err, run_id(6) in err) == (3, True, True)
 
 
 def test_why_a_tap_failed_is_in_the_list(typed: Typed, folder: Path) -> None:

@@ -126,6 +126,7 @@ def odd(random: Random, root: Path) -> Any:
     up = "../" * random.randint(1, 6)
     texts = [f"{up}victim", f"{up}others/victim", str(root / "victim"), f"shop/t/{up}victim", f".bridge/shop/{up}x"]
     texts += ["", ".", "..", "/", "a//b", "t/", "..\\victim", "nul\0", "\ud800", "x" * 300, "\n", "other/t", "-1"]
+    texts += ["2026-01-01T00:00:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2030-01-01"]
     texts += ["\x1b[2J\x1b]0;x\a", "\x9b2J", "<script>"]
     values = [None, -1, 0, 10**30, 1e300, float("nan"), True, [], {}, [[]], {"a": 1}, ["../victim"]]
     values += [10**400, -(10**4000), float("inf"), HUGE, 2**63, [HUGE], {"a": HUGE}]
@@ -183,18 +184,56 @@ def test_whatever_stands_in_a_file(lake: Path, tmp_path: Path, typed: Typed, cas
         {"pipeline": "\ud800"},
         {"started": "yesterday"},
         {"ended": "\0"},
+        {"since": {"run_id": "20260101T000000Z-aaaa", "at": "once", "is_success": True}},
     ],
     ids=repr,
 )
 def test_a_run_record_that_names_another_run(lake: Path, tmp_path: Path, typed: Typed, facts: dict[str, str]) -> None:
-    """Each verb that reads runs says so, exit code 3, and prints no file that the record leads to."""
+    """`runs show` says so, exit code 3, and prints no file that the record leads to; lists show the run."""
     shutil.copytree(lake, tmp_path / "lake", symlinks=True)
-    path = tmp_path / "lake/.bridge/shop/runs/20260101T000000Z-aaaa.json"
+    run = "20260101T000000Z-aaaa"
+    path = tmp_path / f"lake/.bridge/shop/runs/{run}.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | facts))
-    for verb in ("runs show", "runs show --logs", "runs show 20260101T000000Z-aaaa", "runs list", "status"):
+    for verb in ("runs show", "runs show --logs", f"runs show {run}"):
         done = typed(f"{verb} {OPTIONS}")
         assert (done.code, "Traceback" in done.err, "a line" in done.out) == (3, False, False), (verb, done)
-        assert "a run record" in done.err + done.out, verb
+        assert ("a run record" in done.err, "delete it" in done.err) == (True, True), verb
+    for verb, key in (("runs list", "run_id"), ("status", "run_id"), ("sql 'FROM bridge.runs'", "run")):
+        done = typed(f"{verb} {OPTIONS} --json")
+        rows = json.loads(done.out)
+        row = rows[0] if isinstance(rows, list) else rows
+        assert (done.code, row[key], row["status"]) == (0, run, "unreadable"), (verb, done)
+        assert run in typed(f"{verb} {OPTIONS}").out
+
+
+@pytest.mark.parametrize(
+    "at", ["often", "", "2026-01-01T00:00:00", "2026-01-01", "9999-12-31T23:59:59.9-14:00", "0001-01-01T00:00:00+14:00"]
+)
+@pytest.mark.parametrize("n", [3, 100])
+def test_a_commit_at_no_time(lake: Path, tmp_path: Path, typed: Typed, at: str, n: int) -> None:
+    """Each verb that reads the record names it, exit code 3; of a snapshot the times of bookmarks count as well."""
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    path = tmp_path / f"lake/.bridge/shop/commits/{n:020d}.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps(record | ({"moved": dict.fromkeys(record["moved"], at)} if n == 100 else {"at": at})))
+    if at == "" and n == 100:  # not known
+        assert typed(f"status {OPTIONS}").code == 0
+        return
+    for verb in ("commits show 3", "commits list -n 200") if n == 3 else ("status", "state list", "tables list"):
+        done = typed(f"{verb} {OPTIONS}")
+        assert (done.code, "Traceback" in done.err) == (3, False), (verb, done)
+        assert "a commit record is unreadable" in done.err, (verb, done)
+        assert "backup" in done.err, (verb, done)
+
+
+@pytest.mark.parametrize("since", ["often", "", 3, None, "2026-01-01T00:00:00", {"a": 1}], ids=repr)
+def test_a_holder_since_no_time(lake: Path, tmp_path: Path, typed: Typed, since: Any) -> None:
+    """Who holds the pipeline is shown without the time."""
+    shutil.copytree(lake, tmp_path / "lake", symlinks=True)
+    held = {"format": 1, "run": "r", "pid": 7, "host": "h", "nonce": "n", "since": since, "renewed": since, "ttl": 60}
+    (tmp_path / "lake/.bridge/shop/lease.json").write_text(json.dumps(held))
+    done = typed(f"status {OPTIONS}")
+    assert (done.code, "Traceback" in done.err) == (0, False), done
 
 
 def _recover(storage: LocalStorage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from bridge.lake.lease import take
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import RejectFile
-from bridge.lake.run_status import current, failures, last_run
-from bridge.lake.runs import RunFile, RunRecord, read_run
+from bridge.lake.run_status import current, failures, fresh_since, is_stale, last_run, last_success
+from bridge.lake.runs import RunFile, RunRecord, any_run, read_run
+from bridge.lake.times import SKEW, read_time
 from tests.support.lake import DEAD, FIRST, Lake
 
 RUN = "20260101T000001Z-aaaa"
@@ -155,3 +157,84 @@ def test_the_attempts_of_a_retry_are_one_run(lake: Lake) -> None:
     failed = failures(lake.storage, "p")
     assert failed
     assert (failed.count, failed.since[-7], failed.last.run_id[14]) == (2, "1", "6")
+
+
+def at(minutes: float) -> str:
+    """The time in so many minutes."""
+    return (datetime.now(timezone.utc) + timedelta(minutes=minutes)).isoformat(timespec="seconds")
+
+
+def ran(lake: Lake, minutes: float, status: str, **facts: Any) -> str:
+    """Leave the record of a run that began in so many minutes, by the clock of its machine."""
+    run = f"{read_time(at(minutes)):%Y%m%dT%H%M%SZ}-aaaa"
+    RunFile(lake.storage, "p", run, started=at(minutes)).update(**({"status": status, "ended": at(minutes)} | facts))
+    return run
+
+
+def torn(lake: Lake, minutes: float) -> str:
+    """Leave the record of such a run that nobody can read."""
+    run = f"{read_time(at(minutes)):%Y%m%dT%H%M%SZ}-torn"
+    lake.storage.write(f".bridge/p/runs/{run}.json", b"{")
+    return run
+
+
+def test_nothing_is_decided_by_an_unreadable_record(lake: Lake) -> None:
+    """It is the last run, and says so. What counts failures or the age of the data goes by the others."""
+    success = ran(lake, -60, "success")
+    failed = ran(lake, -50, "failed")
+    unreadable = torn(lake, -40)
+    last = last_run(lake.storage, "p")
+    assert last
+    assert (last.run_id, last.status) == (unreadable, "unreadable")
+    counted = failures(lake.storage, "p")
+    assert counted and counted.success
+    assert (counted.count, counted.last.run_id, counted.success.run_id) == (1, failed, success)
+    since = fresh_since(lake.storage, "p")
+    assert since and since.run_id == success
+
+
+def test_the_first_of_all_and_the_success_are_unreadable(lake: Lake) -> None:
+    """The age counts from the first that can be read; a success that nobody can read is none to look at."""
+    assert fresh_since(lake.storage, "p") is None
+    success = torn(lake, -60)
+    assert fresh_since(lake.storage, "p") is None
+    failed = ran(lake, -50, "failed", since={"run_id": success, "at": at(-55), "is_success": True})
+    since = fresh_since(lake.storage, "p")
+    assert since
+    assert (since.run_id, since.is_success, last_success(lake.storage, "p")) == (success, True, None)
+    last = last_run(lake.storage, "p")
+    assert last and last.run_id == failed
+
+
+@pytest.mark.parametrize("days", [1, 1000])
+def test_a_success_from_the_future_hides_no_failure(lake: Lake, days: int) -> None:
+    """Runs with the right time come after it; a pipeline that fails is failing, and gets old from then on."""
+    ran(lake, -90, "success")
+    ahead = ran(lake, days * 1440, "success")
+    since = {"run_id": ahead, "at": at(days * 1440), "is_success": True}
+    first = ran(lake, -80, "failed", since=since)
+    second = ran(lake, -70, "failed", since=since)
+    last, counted, fresh = last_run(lake.storage, "p"), failures(lake.storage, "p"), fresh_since(lake.storage, "p")
+    assert last and counted and fresh
+    assert (last.run_id, counted.count, counted.last.run_id) == (second, 2, second)
+    assert read_time(fresh.at) <= read_time(at(-69)), first
+    assert is_stale(fresh, timedelta(minutes=60), datetime.now(timezone.utc))
+    assert not is_stale(fresh, timedelta(minutes=100), datetime.now(timezone.utc))
+
+
+def test_the_only_success_is_from_the_future(lake: Lake) -> None:
+    """It counts no later than now: `stale_after` is measured, and metrics have no time that is still to come."""
+    ran(lake, 60 * 24 * 900, "success")
+    since = fresh_since(lake.storage, "p")
+    assert since
+    assert read_time(since.at) <= datetime.now(timezone.utc)
+    last = last_run(lake.storage, "p")
+    assert last and last.status == "success"
+
+
+def test_a_run_that_sets_out_in_the_future(lake: Lake) -> None:
+    """On another machine, whose clock is ahead by days: it is not under way until then."""
+    for ahead, status in ((2 * SKEW, "running"), (timedelta(days=2), "died")):
+        run = ran(lake, ahead.total_seconds() / 60, "running", ended=None, opened=False, process={"host": "else"})
+        record = any_run(lake.storage, "p", run)
+        assert record and current(lake.storage, record).status == status

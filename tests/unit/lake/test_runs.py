@@ -12,7 +12,21 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import CorruptLake
-from bridge.lake.runs import RunFile, is_run_id, log_key, new_run_id, read_log, read_run, read_runs
+from bridge.lake.runs import (
+    RunFile,
+    counted_ids,
+    ids_ahead,
+    is_run_id,
+    log_key,
+    new_run_id,
+    newest_opened,
+    previous_run,
+    read_attempts,
+    read_log,
+    read_opened,
+    read_run,
+    read_runs,
+)
 from bridge.load.plan import Request
 from bridge.load.run import Run
 from bridge.maintain.verify.check import verify
@@ -151,3 +165,76 @@ def test_what_is_written_beside_a_stream_that_lost_its_bookmark(
     assert verify(storage, "p").findings == []
     facts = json.loads(storage.read(".bridge/p/streams/a.json") or b"")
     assert (facts["bookmark"], facts["rows"]) == (None, 1)
+
+
+UNREADABLE = [b"", b"{", b"[]", b'{"run_id": "x"}', b'{"status": "running", "started": 3}', b"\xff" * 9, b"[" * 100_000]
+
+
+def later(minutes: float) -> str:
+    """The id of a run that began so many minutes from now."""
+    return f"{datetime.now(timezone.utc) + timedelta(minutes=minutes):%Y%m%dT%H%M%SZ}-aaaa"
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: repr(text[:20]))
+def test_an_unreadable_record_is_a_row(storage: Storage, text: bytes) -> None:
+    """It has its id, the time in it, what is wrong and what to type; the runs beside it are as they were."""
+    first, second, third = (later(minutes) for minutes in (-30, -20, -10))
+    for run in (first, third):
+        RunFile(storage, "flights", run).finish(status="success")
+    storage.write(f".bridge/flights/runs/{second}.json", text)
+    rows = list(read_runs(storage, "flights"))
+    assert [(row.run_id, row.status) for row in rows] == [
+        (third, "success"),
+        (second, "unreadable"),
+        (first, "success"),
+    ]
+    assert rows[1].error
+    assert (rows[1].started[:10], rows[1].ended, rows[1].records) == (rows[0].started[:10], None, None)
+    assert ("unreadable" in rows[1].error.message, "delete it" in rows[1].error.hint) == (True, True)
+    assert rows[1].stored["error"]["hint"] == rows[1].error.hint
+    json.dumps(rows[1].stored)
+    assert [row.run_id for row in read_attempts(storage, "flights", 9)] == [third, first]
+    assert [row.run_id for row in read_opened(storage, "flights", 9)] == [third, first]
+
+
+def test_a_record_behind_a_link_that_leads_out(storage: Storage, tmp_path: Path) -> None:
+    """Somebody else's file is not read, and hides no run."""
+    run = later(-10)
+    RunFile(storage, "flights", run).finish(status="success")
+    (tmp_path / "secret").write_text("{}")
+    (tmp_path / f"lake/.bridge/flights/runs/{later(-5)}.json").symlink_to(tmp_path / "secret")
+    assert [row.status for row in read_runs(storage, "flights")] == ["unreadable", "success"]
+
+
+def test_an_id_of_nobodys_calendar(storage: Storage) -> None:
+    """It is a row all the same."""
+    storage.write(".bridge/flights/runs/99999999T999999Z-aaaa.json", b"{")
+    storage.write(".bridge/flights/runs/20260230T000000Z-aaaa.json", b"{")
+    assert [row.started for row in read_runs(storage, "flights")] == ["1970-01-01T00:00:00+00:00"] * 2
+
+
+def test_what_may_have_loaded_is_not_passed_by(storage: Storage) -> None:
+    """Nobody knows whether an unreadable run loaded anything: the next one has it before it."""
+    held, torn = later(-10), later(-20)
+    RunFile(storage, "flights", later(-30)).finish(status="success")
+    storage.write(f".bridge/flights/runs/{torn}.json", b"{")
+    assert previous_run(storage, "flights") == torn
+    RunFile(storage, "flights", held, opened=False, previous=torn).finish(status="held")
+    assert previous_run(storage, "flights") == torn
+    newest = newest_opened(storage, "flights")
+    assert newest
+    assert (newest.run_id, newest.is_readable) == (torn, False)
+
+
+def test_a_run_from_the_future_counts_last(storage: Storage) -> None:
+    """By its id it is the newest row; for all that goes by the last run, those of a right clock came after it."""
+    far, ahead, now, before = (later(minutes) for minutes in (60 * 24 * 900, 60 * 48, 0, -60))
+    for run in (far, ahead, now, before):
+        RunFile(storage, "flights", run).finish(status="success")
+    assert [row.run_id for row in read_runs(storage, "flights")] == [far, ahead, now, before]
+    assert counted_ids(storage, "flights") == [now, before, far, ahead]
+    assert [row.run_id for row in read_attempts(storage, "flights", 9)] == [now, before, far, ahead]
+    assert previous_run(storage, "flights") == now
+    in_time = datetime.now(timezone.utc) + timedelta(days=3)
+    assert counted_ids(storage, "flights", in_time) == [ahead, now, before, far]
+    assert ids_ahead([far, ahead, now, before], in_time) == [far]

@@ -81,6 +81,14 @@ def test_a_run_that_died(storage: Storage) -> None:
     assert completed(storage, "flights") == {"users"}
 
 
+def test_nothing_is_left_out_after_an_unreadable_run(storage: Storage) -> None:
+    """Nobody knows what it completed, nor what the run before it says of the streams now."""
+    recorded(storage, "failed", 1, users=True, orders=False)
+    assert completed(storage, "flights") == {"users"}
+    storage.write(".bridge/flights/runs/20260101T000009Z-aaaa.json", b"{")
+    assert completed(storage, "flights") == set()
+
+
 def test_nothing_is_left_out_after_a_success(storage: Storage) -> None:
     """Then everything runs, as it does the first time."""
     assert completed(storage, "flights") == set()

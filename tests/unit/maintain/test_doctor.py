@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.lake.lease import take
+from bridge.lake.runs import RunFile
 from bridge.maintain.doctor.contents import content_checks
 from bridge.maintain.doctor.finding import run_checks
 from bridge.maintain.doctor.lake import lake_checks
@@ -166,6 +167,16 @@ def test_a_damaged_state(typed: Typed, folder: Path, text: str) -> None:
     assert (told.code, json.loads(told.out)[0]["status"]) == (3, "unreadable")
     file.unlink()
     assert bad(examined(typed)[1]) == {}
+
+
+def test_an_unreadable_run_record(lake: Lake) -> None:
+    """The record of the last run is named, with what to do; the other checks go on."""
+    RunFile(lake.storage, "p", "20260101T000000Z-aaaa").finish(status="success")
+    lake.storage.write(".bridge/p/runs/20260102T000000Z-aaaa.json", b"{")
+    findings = [one for one in run_checks(content_checks(lake.storage, "p")) if one.check == "last run"]
+    assert [one.status for one in findings] == ["warning", "ok"]
+    assert "20260102T000000Z-aaaa" in findings[0].text
+    assert findings[0].fix.startswith("delete it")
 
 
 def test_an_edited_state(typed: Typed, folder: Path) -> None:

@@ -32,7 +32,7 @@ def ran(pipeline: Pipeline, minutes: float, status: str, **facts: Any) -> dateti
     """Leave the record of a run that began so many minutes before now."""
     began = NOW - timedelta(minutes=minutes)
     run_id, started = f"{began:%Y%m%dT%H%M%SZ}-aaaa", began.isoformat(timespec="seconds")
-    file = RunFile(lake_of(pipeline.destination), pipeline.name, run_id, started=started, **facts)
+    file = RunFile(lake_of(pipeline.destination), pipeline.name, run_id, **({"started": started} | facts))
     if status != "running":
         file.finish(status=status)
     return began
@@ -42,13 +42,13 @@ def is_due(pipeline: Pipeline) -> bool:
     """Whether a service that starts now runs the pipeline at once."""
     assert pipeline.schedule
     times = Timetable()
-    times.begin(pipeline.name, pipeline.schedule, served_until(pipeline, NOW))
+    times.begin(pipeline.name, pipeline.schedule, served_until(pipeline, NOW) or NOW)
     return bool(times.due(NOW))
 
 
 def test_a_pipeline_that_never_ran_has_missed_nothing(shop: Pipeline) -> None:
     """A service that is started for the first time waits for the first time of the schedule."""
-    assert served_until(shop, NOW) == NOW
+    assert served_until(shop, NOW) is None
     assert not is_due(shop)
 
 
@@ -74,7 +74,7 @@ def test_the_last_run_serves_its_time(minutes: float, status: str, due: bool, sh
 def test_a_run_of_a_part_serves_nothing(status: str, shop: Pipeline) -> None:
     """`--stream`, `--resume`, `--max-records`: the schedule means all. A pipeline that ran so only never ran."""
     ran(shop, 29, status, requested={"streams": ["s"]}, process=DEAD)
-    assert served_until(shop, NOW) == NOW
+    assert served_until(shop, NOW) is None
     before = ran(shop, 90, "success")
     for minutes in range(1, 25):
         ran(shop, minutes, status, requested={"streams": ["s"]}, process=DEAD)
@@ -98,3 +98,44 @@ def test_a_run_under_way_serves_its_time(shop: Pipeline) -> None:
     began = ran(shop, 29, "running", process=process, opened=False)
     assert served_until(shop, NOW) == began
     assert not is_due(shop)
+
+
+@pytest.mark.parametrize("ahead", [10.0, 60.0 * 48, 60.0 * 24 * 3000])
+@pytest.mark.parametrize("status", ["success", "failed", "running"])
+def test_a_clock_that_was_ahead_stops_no_schedule(ahead: float, status: str, shop: Pipeline) -> None:
+    """Nobody knows when such a run began: what the others missed is due, and each later time as well."""
+    ran(shop, -ahead, status, process=DEAD)
+    assert served_until(shop, NOW) is None
+    assert not is_due(shop)
+    before = ran(shop, 90, "success")
+    assert served_until(shop, NOW) == before
+    assert is_due(shop)
+    now = ran(shop, 0, "success")
+    for more in range(30):  # however many there are
+        ran(shop, -ahead - more, "failed")
+    assert served_until(shop, NOW) == now
+
+
+def test_clocks_differ_a_little(shop: Pipeline) -> None:
+    """A run that began in some minutes, by the clock of its machine, began just now."""
+    ran(shop, -3, "success")
+    assert served_until(shop, NOW) == NOW
+
+
+def test_only_the_start_is_ahead(shop: Pipeline) -> None:
+    """A record may say anything, whatever its id is."""
+    ran(shop, 10, "success", started=(NOW + timedelta(days=2)).isoformat())
+    assert served_until(shop, NOW) is None
+    before = ran(shop, 90, "success")
+    assert served_until(shop, NOW) == before
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"status": "success"}'])
+def test_an_unreadable_record_serves_nothing(text: bytes, shop: Pipeline) -> None:
+    """Nobody knows how it ended, or whether it was of some streams only; the run before it counts."""
+    storage = lake_of(shop.destination)
+    storage.write(f".bridge/{shop.name}/runs/{NOW:%Y%m%dT%H%M%SZ}-aaaa.json", text)
+    assert served_until(shop, NOW) is None
+    before = ran(shop, 90, "success")
+    assert served_until(shop, NOW) == before
+    assert is_due(shop)

@@ -68,6 +68,19 @@ def test_a_run_that_another_one_has_done_is_left_out(status: str, queue: Queue, 
     assert queue.log == [("left_out", "shop", "another run has come first")]
 
 
+@pytest.mark.parametrize("text", [b"{", b'{"status": "success"}', None], ids=["torn", "odd", "ahead"])
+def test_a_record_that_tells_no_time_leaves_no_run_out(text: bytes | None, queue: Queue, tmp_path: Path) -> None:
+    """Nobody knows when such a run began: it is no reason to leave out one that is due."""
+    storage, later = open_storage(str(tmp_path / "lake"), None), now() + timedelta(days=2)
+    run = new_run_id() if text else f"{later:%Y%m%dT%H%M%SZ}-aaaa"
+    RunFile(storage, "manual", run, started=later.isoformat()).finish(status="success")
+    if text:
+        storage.write(f".bridge/manual/runs/{run}.json", text)
+    queue.runs.start_due(Due("manual", now() + timedelta(seconds=2), "schedule"))
+    queue.until_empty()
+    assert [entry[:2] for entry in queue.log if entry[0] != "waits"] == [("started", "manual"), ("finished", "manual")]
+
+
 def test_a_run_that_waits_is_due_once(queue: Queue, tmp_path: Path) -> None:
     """While another run holds the pipeline: one waits for all that are due, says so once, and can be stopped."""
     lease = take(open_storage(str(tmp_path / "lake"), None), "shop", "another")

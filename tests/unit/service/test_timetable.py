@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from random import Random
 
 import pytest
 
@@ -81,3 +82,45 @@ def test_at_boot_is_never_due() -> None:
     times = table(Schedule(cron="@reboot"), NOON)
     assert times.next_run("shop") is None
     assert times.due(at(10_000)) == []
+
+
+@pytest.mark.parametrize("days", [0.1, 2, 400])
+def test_a_clock_that_was_ahead_is_set_right(days: float) -> None:
+    """What is missed by the wrong clock runs once; by the right one the next time is the next one again."""
+    times, wrong = table(HOURLY, at(-30)), at(days * 24 * 60 + 30)
+    assert [due.reason for due in times.due(wrong)] == ["missed"]
+    assert times.due(at(1)) == []
+    assert times.next_run("shop") == at(60)
+    assert times.due(at(60)) == [Due("shop", at(60), "schedule")]
+
+
+def test_a_clock_that_goes_back() -> None:
+    """By an hour or a year: the next time is worked out anew. By some seconds: nothing is due twice."""
+    times = table(HOURLY, at(-30))
+    assert [due.at for due in times.due(at(0))] == [at(0)]
+    assert times.due(at(-0.2)) == []
+    assert times.due(at(0.5)) == []
+    assert times.due(at(-300.5)) == []
+    assert times.due(at(-300)) == [Due("shop", at(-300), "schedule")]
+    assert times.due(at(-600_030)) == []
+    assert times.next_run("shop") == at(-600_000)
+    assert times.due(at(-600_000)) == [Due("shop", at(-600_000), "schedule")]
+
+
+def test_what_was_missed_is_not_lost_with_a_clock_that_goes_back() -> None:
+    """A pipeline that is begun in the moment in which the clock is set back has missed what it has missed."""
+    times = table(HOURLY, at(-30))
+    times.due(at(900))
+    times.begin("shop", HOURLY, at(-150))
+    assert times.due(at(30)) == [Due("shop", at(-120), "missed")]
+
+
+def test_a_clock_that_jumps_about() -> None:
+    """Whatever the clock did: from then on, each hour in which it is right has its run within a minute."""
+    random = Random(7)
+    for _ in range(200):
+        times = table(HOURLY, at(-30))
+        for _ in range(random.randint(1, 5)):
+            times.due(at(random.choice([-1, 1]) * random.random() * 10 ** random.randint(0, 6)))
+        hours = [due.at for minute in range(10_000, 10_000 + 180) for due in times.due(at(minute))]
+        assert set(hours[-3:]) >= {at(60 * hour) for hour in (168, 169)}, hours

@@ -8,11 +8,12 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from bridge.lake.runs import new_run_id
+from bridge.lake.runs import RunFile, new_run_id
 from tests.support.busy_lake import record_run
 
 from .conftest import NOW, Open, Page
@@ -64,14 +65,23 @@ NONSENSE: list[dict[str, Any]] = [
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("facts", NONSENSE, ids=lambda facts: str(facts)[:40])
 def test_nonsense_in_a_bucket_hides_no_other(page: Page, facts: dict[str, Any]) -> None:
-    """Its pipeline is unreadable, and its page names the record; the page goes on to see what is new elsewhere."""
+    """The run is unreadable, and its page and its row say so; the runs before it are shown, and all other pipelines."""
+    before = [each["run_id"] for each in page.client.get("/api/pipelines/quiet/runs").json()]
     nonsense(page, "quiet", facts)
+    rows = page.client.get("/api/pipelines/quiet/runs").json()
+    assert [each["run_id"] for each in rows[1:]] == before
+    assert (rows[0]["status"], rows[0]["error"]["type"]) == ("unreadable", "CorruptLake")
+    own = page.client.get(f"/api/pipelines/quiet/runs/{rows[0]['run_id']}").json()
+    assert (own["status"], own["live"]) == ("unreadable", None)
     for _ in range(2):
         states = {each["name"]: each["status"] for each in page.client.get("/api/pipelines").json()}
         assert (states["quiet"], states["failing"]) == ("unreadable", "failed")
-        assert 'singer_bridge_readable{pipeline="quiet"} 0.0' in page.get("/metrics")
+        assert 'singer_bridge_run_success{pipeline="quiet"} 0.0' in page.get("/metrics")
     assert "unreadable" in page.get("/")
     assert "record is unreadable" in page.get("/pipelines/quiet")
+    assert "delete it" in page.get(f"/pipelines/quiet/runs/{rows[0]['run_id']}")
+    assert rows[0]["run_id"] in page.get("/pipelines/quiet/runs")
+    assert rows[0]["run_id"] in page.get("/runs?show=unreadable")
     record_run(page.lake, "failing", NOW, "success", rows=9)
     assert page.client.get("/api/pipelines").json()[2]["status"] == "success"
     assert 'singer_bridge_readable{pipeline="failing"} 1.0' in page.get("/metrics")
@@ -131,3 +141,24 @@ def test_a_source_that_is_wrong_is_said(open_page: Open) -> None:
     assert "NOBODY_SET" in shop
     assert "orders" in shop
     assert "from before" not in page.get("/pipelines/failing")
+
+
+def test_runs_from_the_future_hide_none(page: Page) -> None:
+    """However many there are: the pipeline stands as its last run of a right clock does, and its page names them."""
+    days = [datetime.now(timezone.utc) + timedelta(days=2 + number) for number in range(30)]
+    ahead = [f"{day:%Y%m%dT%H%M%SZ}-aaaa" for day in days]
+    for run, day in zip(ahead, days, strict=True):
+        RunFile(page.lake, "failing", run, started=day.isoformat()).finish(status="success")
+    for status in ("failed", "success"):
+        run = new_run_id()
+        RunFile(page.lake, "failing", run).finish(status=status)
+        facts = next(each for each in page.client.get("/api/pipelines").json() if each["name"] == "failing")
+        assert (facts["run_id"], facts["status"], facts["ahead"]) == (run, status, ahead[::-1])
+        html = page.get("/")
+        assert f"/pipelines/failing/runs/{run}" in html
+        assert "was ahead" in page.get("/pipelines/failing")
+    assert [each["run_id"] for each in page.client.get("/api/pipelines/failing/runs?limit=31").json()] == [
+        *ahead[::-1],
+        run,
+    ]
+    assert ahead[0] in page.get("/pipelines/failing/runs")
