@@ -138,13 +138,16 @@ def find_file(start: Path) -> Path | None:
     return next((folder / FILE_NAME for folder in (start, *start.parents) if (folder / FILE_NAME).is_file()), None)
 
 
-def load(path: Path, environ: Mapping[str, str], env: str | None = None, *, commands: bool = True) -> Settings:
+def load(
+    path: Path, environ: Mapping[str, str], env: str | None = None, *, commands: bool = True, renew: bool = False
+) -> Settings:
     """The settings of a file in an environment, by default that of SINGER_BRIDGE_ENV. Raises SettingsError.
 
     `.env` beside the file fills in what `environ` does not have. Relative paths are relative to the file they stand in.
-    With `commands=False` no `${cmd:...}` is run: `***` stands for what it would print.
+    With `commands=False` no `${cmd:...}` is run: `***` stands for what it would print. With `renew`, one that was run
+    more than ten minutes ago is run again.
     """
-    project, variables, chosen = _open(path.absolute(), environ, commands=commands)
+    project, variables, chosen = _open(path.absolute(), environ, commands=commands, renew=renew)
     if project.problems:
         error = _first([error for _, error in project.problems], project, variables)
         error.files = project.files
@@ -157,16 +160,14 @@ def load(path: Path, environ: Mapping[str, str], env: str | None = None, *, comm
 def read_settings(path: Path, env: str | None = None, *, renew: bool = False) -> Settings:
     """The settings of a file, with this process's variables. Those of stores in `.env` beside it are set in it.
 
-    `renew`, before a run: a `${cmd:...}` that was run more than ten minutes ago is run again.
+    `renew`, before a run: see `load`.
 
     boto3 and Google's library read only the environment; a variable that is set there already wins.
     """
     for name, value in read_dotenv(path.absolute().parent / ".env").items():
         if name.startswith(("AWS_", "GOOGLE_")):
             os.environ.setdefault(name, value)
-    if renew:
-        OUTPUTS.renew()
-    return load(path, os.environ, env)
+    return load(path, os.environ, env, renew=renew)
 
 
 class SettingsFile:
@@ -250,7 +251,9 @@ def _first(errors: list[SettingsError], project: Project, variables: Variables) 
     return error
 
 
-def _open(path: Path, environ: Mapping[str, str], *, commands: bool = True) -> tuple[Project, Variables, str | None]:
+def _open(
+    path: Path, environ: Mapping[str, str], *, commands: bool = False, renew: bool = False
+) -> tuple[Project, Variables, str | None]:
     values = {**read_dotenv(path.parent / ".env"), **environ}
-    variables = Variables(values, commands=commands)
+    variables = Variables(values, commands=commands, renew=renew)
     return read_project(path, variables.without_commands.expand), variables, values.get(_ENVIRONMENT)

@@ -9,23 +9,26 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
 from bridge.settings.redact import redactor, worth_hiding
+
+if TYPE_CHECKING:  # imported where it is used: most projects have no command, and a small verb starts in milliseconds
+    import subprocess
 
 _LIMIT = 30.0
 """Seconds that a command may take: time to type a passphrase into the window of an agent."""
 _MOST = 64 * 1024
 """Bytes that it may print."""
 _TOO_OLD = 600.0
-"""Seconds after which `renew` has a command run again."""
+"""Seconds after which a command runs again for a run."""
 _FAILURE = 60.0
 """Seconds for which a failure is remembered."""
 _LOOK = 0.05
@@ -63,21 +66,17 @@ class Outputs:
         """Nothing has run yet."""
         self._outcomes: dict[_Key, _Outcome] = {}
         self._locks: dict[_Key, threading.Lock] = {}
-        self._too_old, self._version = float("-inf"), 0
+        self._version = 0
 
-    def of(self, text: str, folder: Path, environ: Mapping[str, str]) -> str:
+    def of(self, text: str, folder: Path, environ: Mapping[str, str], *, renew: bool = False) -> str:
         """What a command prints, without its last line break. Raises `SettingsError`, which never shows stdout.
 
-        It runs in `folder`, with these variables.
+        It runs in `folder`, with these variables. With `renew`, an output of more than ten minutes ago is none.
         """
-        outcome = self._up_to_date((tuple(split(text)), folder, frozenset(environ.items())))
+        outcome = self._up_to_date((tuple(split(text)), folder, frozenset(environ.items())), renew=renew)
         if outcome.failure:
             raise SettingsError(outcome.failure.message, hint=outcome.failure.hint)
         return outcome.output
-
-    def renew(self) -> None:
-        """Have each command whose output is older than ten minutes run again when it is asked for next."""
-        self._too_old = time.monotonic() - _TOO_OLD
 
     def forget_failures(self) -> None:
         """Have what failed run again when it is asked for next, and not before."""
@@ -91,14 +90,14 @@ class Outputs:
         A command that failed a minute ago is tried again meanwhile, in a thread.
         """
         for key, outcome in list(self._outcomes.items()):
-            if outcome.failure and self._has_to_run(outcome) and not self._lock(key).locked():
+            if outcome.failure and _has_to_run(outcome) and not self._lock(key).locked():
                 threading.Thread(target=self._up_to_date, args=(key,), name="command", daemon=True).start()
         return self._version
 
-    def _up_to_date(self, key: _Key) -> _Outcome:
+    def _up_to_date(self, key: _Key, *, renew: bool = False) -> _Outcome:
         with self._lock(key):
             before = self._outcomes.get(key)
-            if before and not self._has_to_run(before):
+            if before and not _has_to_run(before, renew=renew):
                 return before
             outcome = _outcome(*key)
             if before and (before.output, bool(before.failure)) != (outcome.output, bool(outcome.failure)):
@@ -109,10 +108,10 @@ class Outputs:
     def _lock(self, key: _Key) -> threading.Lock:
         return self._locks.setdefault(key, threading.Lock())
 
-    def _has_to_run(self, outcome: _Outcome) -> bool:
-        if outcome.failure:
-            return time.monotonic() - outcome.at > _FAILURE
-        return outcome.at < self._too_old
+
+def _has_to_run(outcome: _Outcome, *, renew: bool = False) -> bool:
+    age = time.monotonic() - outcome.at
+    return age > _FAILURE if outcome.failure else renew and age > _TOO_OLD
 
 
 OUTPUTS = Outputs()
@@ -155,6 +154,8 @@ def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
 
 def _run(words: Sequence[str], folder: Path, environ: dict[str, str]) -> tuple[int | None, bytes, bytes]:
     """Exit code, stdout and stderr. The code is None if the command was still running at the end of its time."""
+    import subprocess
+
     try:
         process = subprocess.Popen(
             words,
@@ -183,12 +184,14 @@ def _run(words: Sequence[str], folder: Path, environ: dict[str, str]) -> tuple[i
 
 def _wait(process: subprocess.Popen[bytes]) -> tuple[int | None, bytes, bytes]:
     """Wait for the command, not for processes that it leaves behind with its stdout."""
+    from subprocess import TimeoutExpired
+
     deadline, has_ended = time.monotonic() + _LIMIT, False
     while True:
         try:
             printed, errors = process.communicate(timeout=_LOOK)
             return process.returncode, printed, errors
-        except subprocess.TimeoutExpired as so_far:
+        except TimeoutExpired as so_far:
             printed, errors = so_far.stdout or b"", so_far.stderr or b""
             if has_ended or len(printed) > _MOST or time.monotonic() > deadline:
                 return process.poll(), printed, errors

@@ -35,9 +35,9 @@ _NOT_RUN = Piece(Unknown("***"), of_command=True)
 class Variables:
     """Replaces `${...}` in texts."""
 
-    def __init__(self, environ: Mapping[str, str], *, commands: bool = True) -> None:
-        """`commands=False`: none is run, and what they would print is `Unknown`."""
-        self._environ, self._commands = environ, commands
+    def __init__(self, environ: Mapping[str, str], *, commands: bool = True, renew: bool = False) -> None:
+        """`commands=False`: none is run, and what they would print is `Unknown`. `renew`: see `Outputs.of`."""
+        self._environ, self._commands, self._renew = environ, commands, renew
 
     @property
     def without_commands(self) -> Variables:
@@ -70,7 +70,7 @@ class Variables:
         if not self._commands:
             split(command)  # so much can be checked
             return _NOT_RUN
-        return Piece(OUTPUTS.of(command, folder, self._environ), of_command=True)
+        return Piece(OUTPUTS.of(command, folder, self._environ, renew=self._renew), of_command=True)
 
     def _variable(self, inner: str | None) -> str:
         match = _NAME.fullmatch(inner) if inner is not None else None
