@@ -22,6 +22,7 @@ from bridge.singer.order import is_before, streams_ahead
         ({"lsn": 1, "token": "b"}, {"lsn": 2, "token": "a"}, None),
         ({"log_file": "a.2", "log_pos": 3}, {"log_file": "a.1", "log_pos": 5}, None),
         ({"id": True}, {"id": 2}, None),
+        ({"id": Decimal("1.5")}, {"id": float("nan")}, None),
         ({"log_file": "a.1", "log_pos": 5}, {"log_file": "a.2", "log_pos": 3}, None),
         ({"partitions": [{"context": {"c": 1}, "at": 2}]}, {"partitions": [{"context": {"c": 1}, "at": 3}]}, True),
         ({"partitions": [{"context": {"c": 1}, "at": 2}]}, {"partitions": [{"context": {"c": 2}, "at": 1}]}, True),
