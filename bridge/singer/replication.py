@@ -109,7 +109,9 @@ def propose(entry: StreamEntry, nulls: Collection[str] = (), log: str | None = N
         method=method,  # type: ignore[arg-type]
         replication_key=column,
         load_method="upsert" if merges else "auto",
-        reason=_reason(declared, method, column, keys) + _of_nulls(candidates, column, nulls) + _of_log(log, declared),
+        reason=_reason(declared, method, column, keys)
+        + _of_nulls(candidates, column, nulls)
+        + _of_log(log if keys else None, declared),
         has_log=has_log,
     )
 

@@ -224,8 +224,8 @@ def test_a_log_that_can_be_read_is_proposed(logged: WalServer, project: Project)
     login = [("host: ", "127.0.0.1"), ("port [5432]: ", str(logged.port)), ("user: ", "postgres")]
     login += [("password: ", "none"), ("database: ", "postgres"), ("no more): ", "")]
     streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", ""), ("(yes, each, no) [yes]: ", "each")]
-    streams += [("public-users: replicate by (updated_at, id, log, full) [log]: ", "")]
     streams += [("public-orders: replicate by (id, log, full) [log]: ", "full")]
+    streams += [("public-users: replicate by (updated_at, id, log, full) [log]: ", "")]
     done = talked(f"add p --tap {project.tap}", [*login, *streams], project.folder)
     assert (done.code, "LOG_BASED is not proposed" in done.out) == (0, False), done.out
     text = (project.folder / "bridge.yaml").read_text()

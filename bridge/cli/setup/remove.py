@@ -26,10 +26,10 @@ from bridge.tap.source import home_folder
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_names)
+@click.argument("pipeline", metavar="NAME", shell_complete=complete_names)
 @click.option("-f", "--file", type=click.Path(path_type=Path), help=f"Settings file (default: {FILE_NAME}, upward).")
 @changing(NEEDS_YES)
-def remove(name: str, *, file: Path | None, answer: Answer) -> None:
+def remove(pipeline: str, *, file: Path | None, answer: Answer) -> None:
     """Remove a pipeline from bridge.yaml, with its kept catalog, and its tap's environment if no other pipeline has it.
 
     Its tables, its STATE and its replication slot stay. It says so, and what removes them. The rest of the file stays
@@ -40,10 +40,10 @@ def remove(name: str, *, file: Path | None, answer: Answer) -> None:
     singer-bridge remove flights --yes
     """
     path = settings_file(file, "there is nothing to remove").absolute()
-    planned = removal(path, name, os.environ)
+    planned = removal(path, pipeline, os.environ)
     answer.require_consent("to remove it all the same: --yes; --dry-run shows what goes and what stays")
     left = list(_left(path, planned, refuses=not answer.dry_run))
-    going = [*(f"{name} in {_short(file)}" for file in planned.texts), *map(_short, planned.paths)]
+    going = [*(f"{pipeline} in {_short(file)}" for file in planned.texts), *map(_short, planned.paths)]
     if not answer.json_output and not is_quiet():
         _show(going, planned, left)
     if answer.goes_ahead("remove it?"):
@@ -56,9 +56,9 @@ def remove(name: str, *, file: Path | None, answer: Answer) -> None:
             ) from error
     if answer.json_output:
         stays = [{"what": one.what, "remove": one.remove} for one in left]
-        as_json({"format": 1, "pipeline": name, "dry_run": answer.dry_run, "removed": going, "stays": stays})
+        as_json({"format": 1, "pipeline": pipeline, "dry_run": answer.dry_run, "removed": going, "stays": stays})
     else:
-        click.echo("dry run: nothing was changed" if answer.dry_run else f"{name}: removed")
+        click.echo("dry run: nothing was changed" if answer.dry_run else f"{pipeline}: removed")
 
 
 def _left(path: Path, planned: Removal, *, refuses: bool) -> Iterator[Left]:
