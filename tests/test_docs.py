@@ -31,10 +31,11 @@ EVERYWHERE = {"--quiet", "-q", "--verbose", "-v", "--log-format"}
 
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'(\w+)="([^"]*)"')
-# What differs from run to run: ids, figures with a fraction, and the rate made of them.
+# What differs from run to run: ids, how long something took, figures with a fraction, and the rate made of them.
 _DRIFT = (
     (r"\d{8}T\d{6}Z-\w{4,5}", "RUN"),
     (r"[\d,]+ records/s", "N records/s"),
+    (r"\b\d+(\.\d)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?", "LONG"),
     (r"\d+\.\d+", "N.N"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ", "TIME"),
     (r"\s+", " "),

@@ -29,6 +29,10 @@ from bridge.storage import Storage
 from bridge.write.context import WriteContext
 
 
+def _nothing(_session: Any, _context: WriteContext, _shipped: str | None) -> None:
+    """Work that only has Spark started."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """The columns of a view's stream: what its table keeps, what the tap brings, and what comes of both."""
@@ -83,6 +87,7 @@ class PlannedViews:
     def _ask_spark(self, views: list[tuple[View, _Columns]]) -> None:
         context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
         with spark_at_need(self._pipeline, context) as spark:
+            spark(_nothing)  # if Spark cannot start, no view is to blame
             for view, columns in views:
                 try:
                     spark(self._analysis(view, columns))

@@ -27,7 +27,7 @@ from bridge.load.tables.views import ViewTables, has_views
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.redact import redactor
 from bridge.spark.log import tail
-from bridge.spark.query import Engine, Finished
+from bridge.spark.query import STARTING, Engine, Finished
 from bridge.spark.warm import ahead
 from bridge.spool.folder import SealedBatch
 from bridge.spool.spool import Spool
@@ -132,7 +132,7 @@ class Loader:
         stream, incoming = question.stream, question.incoming
         statement = incoming.statement
         assert statement is not None
-        self._plan.context.stage = "starting Spark"
+        self._plan.context.stage = STARTING
         read = incoming.read()
         self._engine.start()
         while not self._engine.is_up:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+STARTING = "starting Spark"
+"""The stage of a run, for people, until the query is up."""
 _GLOB = re.compile(r"[\\\[\]{}*?]")
 """Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
 _TRIGGER = "100 milliseconds"
@@ -217,7 +219,7 @@ class Engine:
     @property
     def stage(self) -> str:
         """The stage to show while sealed batches wait."""
-        return "writing" if self.is_up else "starting Spark"
+        return "writing" if self.is_up else STARTING
 
     def stop(self, *, hurry: bool) -> None:
         """Stop the query and the JVM; in a `hurry` if the run has failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +30,10 @@ def plan(
 
     `siblings` are all pipelines of the file. `several`: the JSON is an array.
     """
-    plans, code = [], 0
+    plans, code, err = [], 0, console(err=True)
     for place, each in enumerate(chosen):
-        planned = dry_run(each.pipeline, each.home, request, ask_spark=True)
+        with err.status(f"planning {each.pipeline.name}") if err.is_terminal else nullcontext():
+            planned = dry_run(each.pipeline, each.home, request, ask_spark=True)
         one = _with_clashes(planned, each, chosen[:place], siblings)
         plans.append(one)
         if not json_output and one.is_complete:

@@ -22,9 +22,15 @@ from bridge.cli.show import console, count, count_of, size
 from bridge.durations import duration
 from bridge.load.result import Counts
 from bridge.load.run import Run
+from bridge.spark.archive_maker import slow_start
+from bridge.spark.query import STARTING
 
 _SHOWN = 15
 _LINE_EVERY = 10.0
+_LONG_START = 3.0
+"""Seconds of Spark's start after which a line says why, and what shortens it."""
+_LOOK_EVERY = 0.5
+"""Seconds between two looks at the stage, where lines are printed."""
 _TOO_SHORT = 1.0
 """Seconds. A shorter time gives no useful rate."""
 
@@ -40,6 +46,8 @@ class Progress:
         self._live: Live | None = None
         self._thread: threading.Thread | None = None
         self._spinner = Spinner("dots")
+        self._starting: float | None = None
+        self._note = ""
         if enabled and self._console.is_terminal and not events.is_json():
             self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True)
         elif enabled:
@@ -77,12 +85,36 @@ class Progress:
         rate = _rate(list(streams.values()), speaking=run.stage == "extracting")
         more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
         self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {duration(round(seconds))}   {rate}{more}"))
-        return Group(self._spinner, grid) if streams else Group(self._spinner)
+        note = [Text(self._note, "dim")] if self._explain_start() else []
+        return Group(self._spinner, *note, *([grid] if streams else []))
+
+    def _explain_start(self) -> bool:
+        """Whether Spark is starting for so long that `_note` should be shown."""
+        if self._run.stage != STARTING:
+            self._starting = None
+            return False
+        self._starting = self._starting or time.monotonic()
+        if time.monotonic() - self._starting < _LONG_START:
+            return False
+        self._note = self._note or slow_start(self._run.pipeline.spark.master)
+        return True
 
     def _lines(self) -> None:
-        """Print a line every 10 seconds."""
-        while not self._ended.wait(_LINE_EVERY):
-            self._line()
+        """Print a line every 10 seconds, and once why Spark takes long to start."""
+        following = self._began + _LINE_EVERY
+        while not self._ended.wait(_LOOK_EVERY):
+            if not self._note and self._explain_start():
+                self._print_note()
+            if time.monotonic() >= following:
+                self._line()
+                following += _LINE_EVERY
+
+    def _print_note(self) -> None:
+        name = self._run.pipeline.name
+        if events.is_json():
+            events.emit("info", "spark_starts", pipeline=name, message=self._note)
+        else:
+            self._console.print(f"{name}: {self._run.stage}, {self._note}", soft_wrap=True)
 
     def _line(self) -> None:
         streams = list(self._run.result.streams.values())

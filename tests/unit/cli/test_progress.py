@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -51,3 +52,39 @@ def test_figures_come_when_there_are_any(run: Run) -> None:
     assert frame(run).splitlines()[-1].split() == ["users", "6,000"]
     counts.committed, counts.bytes = 6000, 2048
     assert frame(run).splitlines()[-1].split() == ["users", "6,000", "6,000", "2.0", "KiB"]
+
+
+def test_a_slow_start_of_spark_says_what_shortens_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After three seconds, on one line, as long as it lasts; with a word on the archive where there is none yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SINGER_BRIDGE_CLASS_DATA", raising=False)
+    run.context.stage = "starting Spark"
+    progress = Progress(run, enabled=False)
+    assert not progress._explain_start()
+    assert progress._starting is not None
+    progress._starting -= 3
+    assert progress._explain_start()
+    assert "each run starts a JVM for Spark" in progress._note
+    assert "`singer-bridge serve` keeps one up ahead" in progress._note
+    assert "a background process prepares faster ones" in progress._note
+    assert len(progress._table().renderables) == 2
+    run.context.stage = "writing"
+    assert not progress._explain_start()
+    run.context.stage = "starting Spark"
+    assert not progress._explain_start()  # another start, such as of a retry, is timed anew
+
+
+def test_without_a_terminal_it_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the line every ten seconds."""
+    run.context.stage = "starting Spark"
+    progress = Progress(run, enabled=False)
+    progress._starting = time.monotonic() - 3
+    thread = threading.Thread(target=progress._lines)
+    thread.start()
+    while not progress._note:
+        thread.join(0.05)
+    progress._ended.set()
+    thread.join()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["shop: starting Spark"]
+    assert "singer-bridge serve" in lines[0]

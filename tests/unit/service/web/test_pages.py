@@ -22,7 +22,7 @@ def test_the_overview_says_how_each_pipeline_stands(page: Page) -> None:
     html = page.seen("/")
     rows = {row.split("</a>")[0].rpartition(">")[2]: row for row in html.split("<tr id=")[1:]}
     assert list(rows) == ["shop", "quiet", "failing"]
-    assert "in 2h" in rows["shop"]
+    assert "in 2 h" in rows["shop"]
     assert ">31<" in rows["shop"], "the rows that its table has"
     assert "never ran" in rows["quiet"]
     assert 'class="status failed"' in rows["failing"]
