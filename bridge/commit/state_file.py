@@ -40,6 +40,8 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, as_number, dumps, loads
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
+from bridge.singer.order import is_before
+from bridge.singer.state import partitions
 from bridge.singer.state_edits import Difference, differences, same
 from bridge.storage import Storage
 from bridge.storage.attempts import attempts
@@ -200,13 +202,31 @@ def _mark(change: Difference) -> str:
 
 
 def short_bookmark(value: Any) -> str:
-    """A bookmark's value, cut to a width; all values where there are several. Empty if it has no position."""
+    """A bookmark's value, cut to a width; all values where there are several. Empty if it has no position.
+
+    Of a bookmark by partitions, how many there are, and the highest value.
+    """
+    if isinstance(value, dict) and (parts := partitions(value)):
+        return _of_partitions(parts)
     if isinstance(value, dict) and value.get("replication_key_value") is not None:
         value = value["replication_key_value"]
     elif isinstance(value, dict):
         position = {key: each for key, each in value.items() if key not in _NOTES and each is not None}
         value = next(iter(position.values())) if len(position) == 1 else position or None
     return _cut(value if isinstance(value, str) else "" if value is None else dumps(value).decode().strip())
+
+
+def _of_partitions(parts: list[dict[str, Any]]) -> str:
+    """How many there are, and the highest value, where all of them can be compared."""
+    count = f"{len(parts):,} partition{'s' if len(parts) > 1 else ''}"
+    values = [part["replication_key_value"] for part in parts if part.get("replication_key_value") is not None]
+    highest = values[0] if values else None
+    for value in values:
+        is_higher = is_before(highest, value)
+        if is_higher is None:
+            return count
+        highest = value if is_higher else highest
+    return count if highest is None else f"{count}, up to {short_bookmark(highest)}"
 
 
 def _cut(text: str) -> str:
