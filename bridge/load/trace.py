@@ -29,7 +29,7 @@ from bridge.storage import Storage, lake_of
 _EVERY = 2.0
 """Seconds between two writes after commits, at least."""
 _EVERY_COUNT = 10.0
-"""Seconds between two writes while the run reads and commits nothing."""
+"""Seconds between two writes while the run reads and commits nothing, at least."""
 _SHARE, _SHARE_COMPLETE = 20, 10
 """Writing takes at most one in so many seconds; if more streams are complete each time, one in ten."""
 _OF_PROCESS = ("host", "boot", "pids", "pid", "start")
@@ -63,6 +63,8 @@ class RunTrace:
         self._news: tuple[Snapshot, int, set[str]] | None = None
         self._noted: int | None = None
         """The last commit that the record takes into account; None: the run has not begun to load."""
+        self._read = 0
+        """How many records were read when the record was last written."""
         self._ends = False
         self._outcome: tuple[str, str] | None = None
         self._since: Since | None = None
@@ -90,9 +92,12 @@ class RunTrace:
         began = time.monotonic()
         if self._ends or self._noted is None or began < (self._due if self._news else self._due_count):
             return
+        if not self._news and self._read == self._result.read:
+            return
         if self._news:
             (view, self._result.commits, self._complete), self._news = self._news, None
             self._result.state, self._noted = view.state, view.n
+        self._read = self._result.read
         with suppress(LakeError):
             self._update(commit=self._noted)
             if self._scratch:

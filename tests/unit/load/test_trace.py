@@ -547,6 +547,28 @@ def test_the_record_has_what_was_asked_for(lake: LocalStorage) -> None:
     assert plain.requested == {}
 
 
+def test_what_was_read_is_written_when_it_is_news(lake: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a commit, once in a while, and not while the tap is silent; the record stays as of its last commit."""
+    monkeypatch.setattr("bridge.load.trace._EVERY_COUNT", 0.0)
+    result = Result("20260101T000000Z-aaaa", "p")
+    chosen = pipeline(lake, "true")
+    trace, scratch = RunTrace(lake, chosen, result), Scratch(Path("home"), chosen, result.run_id)
+    scratch.prepare(lake)
+    trace.catch_up()
+    trace.opened(Snapshot(7), scratch, {"tap": "tap-x"})
+    counts = result.streams["s"] = Counts("append-only", "", records=2)
+    trace.catch_up()
+    (record,) = recorded(lake)
+    assert (record.read, record.records, record.commit, record.commits) == (2, 0, 7, 0)
+    lake.delete(".bridge/p/runs/20260101T000000Z-aaaa.json")
+    trace.catch_up()
+    assert recorded(lake) == []
+    counts.records = 3
+    trace._due_count = 0.0  # the time has come
+    trace.catch_up()
+    assert recorded(lake)[0].read == 3
+
+
 @pytest.mark.parametrize("committed", [3, 0])
 def test_a_run_that_fails_says_how_much_it_read(lake: LocalStorage, folder: Path, committed: int) -> None:
     """Read and committed are two figures, in the result, the record and its JSON: here the tap breaks after 4 rows."""
