@@ -62,6 +62,13 @@ def count_of(number: int, thing: str) -> str:
     return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
 
 
+def records_of(status: str, read: int | None, committed: int) -> str:
+    """`1,200 records`; of a run that did not succeed also how many of those that it read it committed."""
+    if status == "success" or read is None or read == committed:
+        return count_of(committed, "record")
+    return f"{count_of(read, 'record')} read, {count(committed)} committed"
+
+
 def moment(at: str | None) -> str:
     """A time in ISO format for people: to the second, in UTC as all that are shown; text that is no time as it is."""
     if not at:

@@ -220,7 +220,7 @@ def _counted(streams: dict[str, StreamResult], commit: CommitRecord, sign: int =
     for change in (change for change in commit.tables if not change.view):
         before = streams.get(change.stream, StreamResult())
         merged = {n: before.merged.get(n, 0) + sign * change.merged.get(n, 0) for n in before.merged | change.merged}
-        streams[change.stream] = structs.replace(
+        streams[change.stream] = _read_at_least(
             before,
             records=before.records + sign * change.new_rows,
             files=before.files + sign * len(change.adds),
@@ -231,5 +231,11 @@ def _counted(streams: dict[str, StreamResult], commit: CommitRecord, sign: int =
     for reject in commit.rejects:
         if reject.stream is not None:
             before = streams.get(reject.stream, StreamResult())
-            streams[reject.stream] = structs.replace(before, rejected=before.rejected + sign * reject.lines)
+            streams[reject.stream] = _read_at_least(before, rejected=before.rejected + sign * reject.lines)
     return streams
+
+
+def _read_at_least(before: StreamResult, **facts: Any) -> StreamResult:
+    """The result with these facts. What was committed or rejected was read, whatever the record says of that."""
+    after = structs.replace(before, **facts)
+    return structs.replace(after, read=max(before.read or 0, after.records + after.rejected + after.filtered))

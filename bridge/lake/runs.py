@@ -55,8 +55,10 @@ class RunError(Struct, frozen=True):
 
 
 class StreamResult(Struct, frozen=True):
-    """What a run did to one stream. Rows and files are the committed ones."""
+    """What a run did to one stream. All but `read` counts what was committed."""
 
+    read: Count | None = None
+    """Records that came from the tap; None: an older version wrote the record."""
     records: Count = 0
     rejected: Count = 0
     filtered: Count = 0
@@ -73,6 +75,11 @@ class StreamResult(Struct, frozen=True):
     """Of an upsert: rows inserted, updated, deleted."""
     held_back: RunError | None = None
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
+
+    @property
+    def is_all_stored(self) -> bool:
+        """Whether a commit took each record that was read, or a `transform` left it out, as far as it is known."""
+        return self.read is None or self.records + self.rejected + self.filtered >= self.read
 
 
 class Difference(Struct, frozen=True):
@@ -161,6 +168,12 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         """How many records it loaded; None as long as it has not begun to load."""
         began = self.ended is not None or self.commit is not None
         return sum(stream.records for stream in self.streams.values()) if began else None
+
+    @property
+    def read(self) -> int | None:
+        """How many records came from the tap, over all streams: of a run that was killed at least; None: not known."""
+        counts = [stream.read for stream in self.streams.values()]
+        return None if None in counts or self.records is None else sum(count or 0 for count in counts)
 
 
 # msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.

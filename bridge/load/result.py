@@ -70,14 +70,19 @@ class Counts:
         self.bytes += sum(add.size for add in change.adds)
 
     @property
+    def stored(self) -> int:
+        """How many of its records a commit took, as rows or as rejects, or a `transform` left out."""
+        return self.committed + self.rejected + self.filtered
+
+    @property
     def is_complete(self) -> bool:
         """Whether the tap finished the stream, and all of its records are committed."""
-        stored = self.committed + self.rejected + self.filtered
-        return self.ended and not self.refused and not self.held and stored >= self.records
+        return self.ended and not self.refused and not self.held and self.stored >= self.records
 
     def to_json(self) -> dict[str, Any]:
-        """The committed figures as the reference names them."""
+        """The figures as the reference names them: `records` are the committed ones."""
         return {
+            "read": self.records,
             "records": self.committed,
             "rejected": self.rejected,
             "filtered": self.filtered,
@@ -127,6 +132,11 @@ class Result:
     def records(self) -> int:
         """How many records were committed, over all streams."""
         return sum(counts.committed for counts in self.streams.values())
+
+    @property
+    def read(self) -> int:
+        """How many records came from the tap, over all streams."""
+        return sum(counts.records for counts in self.streams.values())
 
     def differ(self, *differences: Difference) -> None:
         """Say that tables differ from their source: in the summary, in the run record, to `status` and receivers."""

@@ -28,6 +28,8 @@ from bridge.storage import Storage, lake_of
 
 _EVERY = 2.0
 """Seconds between two writes after commits, at least."""
+_EVERY_COUNT = 10.0
+"""Seconds between two writes while the run reads and commits nothing, at least."""
 _SHARE, _SHARE_COMPLETE = 20, 10
 """Writing takes at most one in so many seconds; if more streams are complete each time, one in ten."""
 _OF_PROCESS = ("host", "boot", "pids", "pid", "start")
@@ -57,8 +59,13 @@ class RunTrace:
         self._file = RunFile(storage, pipeline.name, result.run_id, **facts)
         self._scratch: Scratch | None = None
         self._complete = set[str]()
-        self._due = self._due_complete = 0.0
+        self._due = self._due_complete = self._due_count = 0.0
         self._news: tuple[Snapshot, int, set[str]] | None = None
+        self._noted: int | None = None
+        """The last commit that the record takes into account; None: the run has not begun to load."""
+        self._read = 0
+        """How many records were read when the record was last written."""
+        self._ends = False
         self._outcome: tuple[str, str] | None = None
         self._since: Since | None = None
 
@@ -68,30 +75,37 @@ class RunTrace:
         with suppress(LakeError):  # an unreadable record of another run stops nobody
             self._since = fresh_since(self._storage, self._pipeline.name)
         self._update(opened=True, commit=view.n, since=self._since and to_builtins(self._since), **facts)
-        self._due = time.monotonic() + _EVERY
+        self._due, self._due_count = time.monotonic() + _EVERY, time.monotonic() + _EVERY_COUNT
+        self._noted = view.n
 
     def committed(self, view: Snapshot, commits: int, *, last: bool) -> None:
         """Note a commit. `last`: the run is about to end, and notes its outcome instead."""
         complete = {name for name, counts in self._result.streams.items() if counts.is_complete}
         self._news = None if last else (view, commits, complete)
+        self._ends = last
         if not complete <= self._complete:
             self._due = min(self._due, self._due_complete)
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Write what was committed, once that is due; often called while the run waits."""
+        """Write what was committed, or how much was read, once that is due; often called while the run waits."""
         began = time.monotonic()
-        if self._news is None or began < self._due:
+        if self._ends or self._noted is None or began < (self._due if self._news else self._due_count):
             return
-        (view, self._result.commits, self._complete), self._news = self._news, None
-        self._result.state = view.state
+        if not self._news and self._read == self._result.read:
+            return
+        if self._news:
+            (view, self._result.commits, self._complete), self._news = self._news, None
+            self._result.state, self._noted = view.state, view.n
+        self._read = self._result.read
         with suppress(LakeError):
-            self._update(commit=view.n)
+            self._update(commit=self._noted)
             if self._scratch:
                 self._scratch.show_log(self._storage)
         ended = time.monotonic()
         took = ended - began
         self._due, self._due_complete = ended + max(_EVERY, _SHARE * took), ended + _SHARE_COMPLETE * took
+        self._due_count = ended + max(_EVERY_COUNT, _SHARE * took)
 
     def _update(self, **facts: Any) -> None:
         self._file.update(**self._result.to_json() | {"status": "running"} | facts)

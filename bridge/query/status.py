@@ -14,15 +14,20 @@ from bridge.lake.times import read_time
 from bridge.state.store import StateStore
 
 
-def pipeline_status(log: Log, now: datetime, stale_after: timedelta | None) -> dict[str, Any]:
-    """How a pipeline stands, as `status --json` prints it. Raises `LakeError` if its bucket cannot be read."""
+def pipeline_status(
+    log: Log, now: datetime, stale_after: timedelta | None, view: Snapshot | None = None
+) -> dict[str, Any]:
+    """How a pipeline stands, as `status --json` prints it. Raises `LakeError` if its bucket cannot be read.
+
+    `view`: the lake after the last commit, where it is read already.
+    """
     storage, name = log.storage, log.pipeline
     run = last_run(storage, name)
     failed = failures(storage, name) if run and run.status != "success" else None
     success = last_success(storage, name, run)
     since = fresh_since(storage, name) if stale_after else None
     stale_from = read_time(since.at) + stale_after if since and stale_after else None
-    view = log.view(log.latest())
+    view = view or log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
     return {
@@ -32,6 +37,7 @@ def pipeline_status(log: Log, now: datetime, stale_after: timedelta | None) -> d
         "run_id": run.run_id if run else None,
         "started": run.started if run else None,
         "ended": run.ended if run else None,
+        "read": run.read if run else None,
         "records": run.records if run else None,
         "warnings": len(run.warnings) if run else 0,
         "marks": success.marks if success else {},

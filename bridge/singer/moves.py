@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.exact_json import dumps
+from bridge.singer.order import is_before
 from bridge.singer.state_edits import contexts_of, same
 
 _WIDEST = 40
@@ -33,11 +34,24 @@ class Move:
 def short_bookmark(value: Any) -> str:
     """A bookmark's value, cut to a width; all values where there are several. Empty if it has no position.
 
-    Of one with a part for each of several contexts, how many there are.
+    Of one with a part for each of several contexts, how many there are, and the highest value.
     """
     if contexts := contexts_of(value):
-        return short_bookmark(value["partitions"][0]) if len(contexts) == 1 else f"{len(contexts)} partitions"
+        parts = value["partitions"]
+        return short_bookmark(parts[0]) if len(contexts) == 1 else f"{len(contexts):,} partitions{_up_to(parts)}"
     return shortened(_position(value))
+
+
+def _up_to(parts: list[Any]) -> str:
+    """The highest of their values; empty where they cannot be compared."""
+    values = [one for one in map(_position, parts) if one is not None]
+    highest = values[0] if values else None
+    for value in values:
+        is_higher = is_before(highest, value)
+        if is_higher is None:
+            return ""
+        highest = value if is_higher else highest
+    return "" if highest is None else f", up to {shortened(highest)}"
 
 
 def moves(before: Any, after: Any) -> list[Move]:

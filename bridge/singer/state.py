@@ -62,7 +62,7 @@ def _resume_point(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return value
-    parts = _partitions(value)
+    parts = partitions(value)
     ignored = _IN_FLIGHT if parts is None else _IN_FLIGHT | {"partitions"}
     plain = {key: item for key, item in value.items() if key not in ignored}
     plain = {key: item for key, item in plain.items() if item is not None and item is not False}
@@ -75,7 +75,7 @@ def _resume_point(value: Any) -> Any:
     return plain | ({"partitions": started} if started else {}) or None
 
 
-def _partitions(value: dict[str, Any]) -> list[dict[str, Any]] | None:
+def partitions(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     """singer-sdk's partitions; None where a tap has another value there."""
     parts = value.get("partitions") or []
     return parts if isinstance(parts, list) and all(isinstance(part, dict) for part in parts) else None
@@ -83,7 +83,7 @@ def _partitions(value: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 def _has_markers(value: Any) -> bool:
     return isinstance(value, dict) and (
-        bool(value.get("progress_markers")) or any(map(_has_markers, _partitions(value) or ()))
+        bool(value.get("progress_markers")) or any(map(_has_markers, partitions(value) or ()))
     )
 
 
@@ -139,7 +139,7 @@ def is_null(state: Any, stream: StreamName) -> bool:
     value = bookmark(state, stream)
     if not isinstance(value, dict) or _has_markers(value) or _resume_point(value) is not None:
         return False
-    parts = (value, *(_partitions(value) or ()))
+    parts = (value, *(partitions(value) or ()))
     return any("replication_key_value" in part or part.get("replication_key") for part in parts)
 
 

@@ -12,7 +12,7 @@ from tests.e2e.serving import served
 from tests.e2e.test_page import CONTRAST, SECOND, SHIFT, opened
 from tests.support.busy_lake import busy_project
 from tests.support.debian import debian_program
-from tests.support.filled_lake import filled_project
+from tests.support.filled_lake import MARK, READ_BY_FAILED, filled_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TOKEN = "a token that nobody guesses"
@@ -21,6 +21,20 @@ _PAINT = """() => new Promise((answer) => {
   const look = () => seen() ? answer(seen().startTime) : requestAnimationFrame(look);
   look();
 })"""
+
+_OUTSIDE = """() => [...document.querySelectorAll("main *")]
+  .filter((each) => each.checkVisibility() && !each.closest(".hide, thead"))
+  .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+  .map((each) => `${each.tagName}.${each.className} ${each.textContent.trim().slice(0, 40)}`)"""
+"""What is to the right of the screen, also where a part of the page scrolls by itself."""
+_EDGE = """() => {
+  const light = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+    .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ours = light(getComputedStyle(document.querySelector(".chart .edge")).stroke);
+  const [one, other] = [ours, light(getComputedStyle(document.documentElement).backgroundColor)].sort((a, b) => b - a);
+  return (one + 0.05) / (other + 0.05);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +70,80 @@ def test_each_page_fits_does_not_shift_and_can_be_read(
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
         assert page.evaluate(SHIFT) == 0, name
         assert page.evaluate(CONTRAST) == [], name
+        assert width > 390 or page.evaluate(_OUTSIDE) == [], name
     assert [text for text in complaints if "404" not in text] == []
+
+
+def test_a_phone_shows_rows_next_run_and_button(browser: Any, filled: dict[str, str]) -> None:
+    """Of each pipeline, without scrolling sideways."""
+    page, _ = opened(browser, viewport={"width": 390, "height": 844})
+    page.goto(filled["overview"])
+    shop = page.locator("tr", has=page.get_by_role("link", name="shop", exact=True))
+    for part in ("[data-label='Rows']", "[data-label='Next run'] time", "a.button"):
+        box = shop.locator(part).bounding_box()
+        assert box is not None, part
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 390, part
+    assert shop.locator("[data-label='Rows']").inner_text() == "232"
+    assert shop.locator("[data-label='Next run']").inner_text().startswith("in ")
+    shop.get_by_role("link", name="Run shop").click()
+    page.get_by_role("button", name="Start the run").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_rows_and_bytes(browser: Any, filled: dict[str, str], scheme: str) -> None:
+    """A picture says its figures to those who do not see it, stands out from the page, and leads to each commit."""
+    page, complaints = opened(browser, color_scheme=scheme)
+    page.goto(filled["failing"])
+    rows, size = page.get_by_role("img", name="of failing").all()
+    assert rows.locator("desc").text_content() == (
+        "Rows over the last 39 commits: 100 after commit 1, 26,762 after commit 39, at most 26,762"
+    )
+    assert "156 B after commit 39" in size.locator("desc").text_content()
+    assert page.locator("figcaption").first.inner_text().split() == ["Rows", "26,762", "at", "most", "26,762"]
+    assert rows.locator("rect").count() == 39
+    assert page.evaluate(_EDGE) >= 3, "the contrast that WCAG asks of what is no text"
+    rows.locator("a").last.click()
+    page.wait_for_url("**/commits/39")
+    page.goto(filled["orders"])
+    words = page.get_by_role("img", name="Rows of orders").locator("desc").text_content()
+    assert words == "Rows over the last 5 commits: 50 after commit 1, 201 after commit 7, at most 201"
+    page.goto(filled["empty"])
+    assert page.locator("figure").count() == 0
+    assert complaints == []
+
+
+def test_the_search_finds_tables(browser: Any, filled: dict[str, str]) -> None:
+    """From the keyboard to the page of the table."""
+    page, _ = opened(browser)
+    page.goto(filled["overview"])
+    page.keyboard.press("/")
+    page.keyboard.type("RDER")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="orders_by_region").wait_for()
+    page.get_by_role("link", name="orders", exact=True).click()
+    page.get_by_role("heading", name="orders", exact=True).wait_for()
+
+
+def test_bookmarks_are_values(browser: Any, filled: dict[str, str]) -> None:
+    """What the command line prints of them; the whole JSON is one click away."""
+    page, _ = opened(browser)
+    page.goto(filled["partitions"])
+    shown = [each.inner_text() for each in page.locator("#main [data-label='Bookmark'] code").all()]
+    assert shown == [MARK, "40 partitions, up to 2026-10-28T00:00:00Z"]
+    page.goto(filled["bookmarks of partitions"])
+    page.get_by_text("in full").first.click()
+    assert page.locator(".whole dd.plus").first.inner_text().count("replication_key_value") == 40
+
+
+def test_a_failed_run_shows_what_it_read_and_committed(browser: Any, filled: dict[str, str]) -> None:
+    """Both figures, on its page and in the list of all runs."""
+    page, _ = opened(browser)
+    page.goto(filled["failed run"])
+    read, committed = (f"{count:,}" for count in READ_BY_FAILED)
+    assert page.locator("#facts").inner_text().split()[:4] == ["Read", read, "Committed", committed]
+    page.goto(filled["runs"])
+    row = page.locator("#runs tr", has_text="psycopg2").first
+    assert [row.locator(f"[data-label='{word}']").inner_text() for word in ("Read", "Committed")] == [read, committed]
 
 
 def test_the_first_paint_of_200_pipelines_and_10000_runs(browser: Any, tmp_path: Path) -> None:

@@ -45,16 +45,28 @@ def write_settings(root: Path, names: Sequence[str], **more: str) -> Path:
 def record_run(
     lake: LocalStorage, pipeline: str, began: datetime, status: str, *, rows: int = 0, run: str = "", **facts: Any
 ) -> str:
-    """Leave what a run leaves: its record and, if it loaded `rows`, a commit with a bookmark."""
+    """Leave what a run leaves: its record and, if it loaded `rows`, a commit with a bookmark.
+
+    It has read `read` records, or as many.
+    """
     run = run or f"{began:%Y%m%dT%H%M%SZ}-{random.Random(str(began) + pipeline).randrange(36**3, 36**4):x}"
     with open_pipeline(lake, pipeline, run) as committer:
         record = RunFile(lake, pipeline, run, tap="tap-x", started=began.isoformat(timespec="seconds"))
         if rows:
             state = {"bookmarks": {"s": {"replication_key": "id", "replication_key_value": committer.view.n + rows}}}
             commit_rows(lake, committer, state, rows)
-    streams = {"s": {"records": rows, "files": 1, "bytes": 4, "load_method": "append-only"}} if rows else {}
+        last = committer.view.n
+    read = facts.pop("read", rows)
+    counts = {"read": read, "records": rows, "files": int(rows > 0), "bytes": 4 * (rows > 0)}
+    streams = {"s": counts | {"load_method": "append-only"}} if read else {}
     took = facts.pop("took", 41.5)
-    outcome = {"commits": 1 if rows else 0, "streams": streams, "seconds": {"total": took}, "error": None} | facts
+    outcome = {
+        "commits": 1 if rows else 0,
+        "commit": last,
+        "streams": streams,
+        "seconds": {"total": took},
+        "error": None,
+    } | facts
     record.finish(status=status, **outcome)
     ended = (began + timedelta(seconds=took)).isoformat(timespec="seconds")
     record.update(ended=ended)

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bridge.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.runs import log_key, new_run_id
 from bridge.storage.local.storage import LocalStorage
-from tests.support.busy_lake import record_run, write_settings
+from tests.support.busy_lake import commit_rows, record_run, write_settings
 from tests.support.tables import INTEGER, STRING, WIDE, WIDER, Shop
 from tests.support.view_tables import Views
 
 LONG = "customer_addresses_with_history_and_every_change_since_the_beginning"
+READ_BY_FAILED = 5000, 3000
+"""Records that the last run of `failing` read and committed."""
+MARK = "2026-11-01T12:34:56.789012+00:00"
+"""The bookmark of the stream `events` of `regions`."""
 _SERVICE = "service: {warm: 0, port: 0%s}\n"
 _ERROR = {
     "type": "TapError",
@@ -26,7 +31,8 @@ _ERROR = {
 
 def filled_project(root: Path, more: str = "") -> dict[str, str]:
     """Write bridge.yaml and a lake; return its pages by name. `more`: further keys of the section `service`."""
-    write_settings(root, ["shop", "quiet", "failing", "a_pipeline_with_a_name_that_is_much_longer_than_most"])
+    names = ["shop", "quiet", "failing", "regions", "a_pipeline_with_a_name_that_is_much_longer_than_most"]
+    write_settings(root, names, shop=', schedule: {cron: "0 5 1 1 *"}')
     with (root / "bridge.yaml").open("a") as file:
         file.write(_SERVICE % more)
     lake, now = LocalStorage(root / "lake"), datetime.now(timezone.utc).replace(microsecond=0)
@@ -45,8 +51,15 @@ def filled_project(root: Path, more: str = "") -> dict[str, str]:
     views.n = Log(lake, "shop").latest()
     views.put(pa.table({"id": pa.array([1, 2], pa.int64()), "n": pa.array([10, 20], pa.int64())}))
     streams = {
-        "orders": {"records": 201, "rejected": 30, "files": 5, "bytes": 123456, "load_method": "append-only"},
-        LONG: {"records": 31, "files": 2, "bytes": 99, "load_method": "append-only"},
+        "orders": {
+            "read": 231,
+            "records": 201,
+            "rejected": 30,
+            "files": 5,
+            "bytes": 123456,
+            "load_method": "append-only",
+        },
+        LONG: {"read": 31, "records": 31, "files": 2, "bytes": 99, "load_method": "append-only"},
     }
     record_run(
         lake, "shop", now - timedelta(minutes=3), "success", run=run, commits=7, commit=7, streams=streams, took=95.0,
@@ -58,9 +71,13 @@ def filled_project(root: Path, more: str = "") -> dict[str, str]:
         record_run(
             lake, "failing", began, status, rows=0 if status == "failed" else 100 + hour * hour, took=20.0 + hour
         )
-    failed = record_run(lake, "failing", now - timedelta(minutes=30), "failed", error=_ERROR, tap="tap-postgres")
+    failed = record_run(
+        lake, "failing", now - timedelta(minutes=30), "failed", rows=READ_BY_FAILED[1], read=READ_BY_FAILED[0],
+        error=_ERROR, tap="tap-postgres",
+    )  # fmt: skip
     lines = [f"INFO 2026-05-01 06:00:{n % 60:02} sync of orders: page {n}, {'row ' * (n % 40)}\n" for n in range(400)]
     lake.write(log_key("failing", failed), "".join(lines).encode())
+    _partitions(lake)
     record_run(lake, "meltano-load", now - timedelta(days=2), "success", rows=77)
     shop_path = "pipelines/shop"
     return {
@@ -83,5 +100,26 @@ def filled_project(root: Path, more: str = "") -> dict[str, str]:
         "reset": "pipelines/failing/reset",
         "rollback": f"{shop_path}/rollback?to=2",
         "settings": f"{shop_path}/settings?all=1",
+        "partitions": "pipelines/regions",
+        "bookmarks of partitions": "pipelines/regions/bookmarks",
+        "empty": "pipelines/quiet",
+        "search": "?q=ord",
         "nothing": "nothing",
     }
+
+
+def _partitions(lake: LocalStorage) -> None:
+    """A pipeline whose bookmarks are long: by region, and with what a tap notes beside the position."""
+    regions = [
+        {
+            "context": {"region": f"region {n}"},
+            "replication_key": "updated_at",
+            "replication_key_value": f"2026-10-{n % 28 + 1:02}T00:00:00Z",
+        }
+        for n in range(40)
+    ]
+    by_key = {"last_replication_method": "INCREMENTAL", "replication_key": "updated_at", "version": 1730000000000}
+    marks = {"orders_by_region": {"partitions": regions}, "events": by_key | {"replication_key_value": MARK}}
+    with open_pipeline(lake, "regions", new_run_id()) as committer:
+        for stream in marks:
+            commit_rows(lake, committer, {"bookmarks": marks}, 1000, stream)

@@ -97,6 +97,7 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
             record.pipeline,
             record.run_id,
             with_warnings(_status(record), len(record.warnings)),
+            "-" if record.read is None else count(record.read),
             "-" if record.records is None else count(record.records),
             "" if record.commits is None else str(record.commits),
             _duration(record) if record.ended else "-",
@@ -104,12 +105,16 @@ def _print_list(shown: Sequence[RunRecord], unread: Sequence[Unread], *, several
         ]
         for record in shown
     ]
-    rows += [[each.name, "", "unreadable", "", "", "", each.text] for each in unread]
-    columns, less = ["pipeline", "run", "status", "records", "commits", "time", "error"], ["commits", "time"]
-    without = () if several else ("pipeline",)
-    print_table(
-        columns, rows, right=["records", *less], folds=["error"], less=less, readable=_READABLE, without=without
-    )
+    rows += [[each.name, "", "unreadable", "", "", "", "", each.text] for each in unread]
+    columns = ["pipeline", "run", "status", "read", "records", "commits", "time", "error"]
+    right, less = columns[3:7], ["commits", "time"]
+    without = [*(() if several else ("pipeline",)), *(("read",) if all(map(_is_all_stored, shown)) else ())]
+    print_table(columns, rows, right=right, folds=["error"], less=less, readable=_READABLE, without=without)
+
+
+def _is_all_stored(record: RunRecord) -> bool:
+    """Whether each record that the run read is in a commit, as far as its record says."""
+    return all(result.is_all_stored for result in record.streams.values())
 
 
 def _status(record: RunRecord) -> str:
@@ -184,6 +189,9 @@ def _print(record: RunRecord, pipeline: Pipeline) -> None:
     out = console()
     facts = {"pipeline": record.pipeline, "run_id": record.run_id, "status": record.status}
     facts |= {"started": moment(record.started), "ended": moment(record.ended or "")}
+    if record.records is not None:
+        read = "" if record.read in (None, record.records) else f"{record.read:,} read, committed "
+        facts["records"] = f"{read}{record.records:,}"
     facts["commits"] = "" if record.commits is None else str(record.commits)
     if record.ended:
         facts["duration"] = _duration(record)
@@ -206,10 +214,11 @@ def _print(record: RunRecord, pipeline: Pipeline) -> None:
 
 def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
     console().print()
-    columns = ["stream", "load method", "records", "rejected", "files", "size", "time"]
+    columns = ["stream", "load method", "read", "records", "rejected", "files", "size", "time"]
     less = [*([] if any(result.rejected for result in record.streams.values()) else ["rejected"]), "files", "time"]
     rows = [_row(stream, result) for stream, result in record.streams.items()]
-    print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
+    without = ("read",) if _is_all_stored(record) else ()
+    print_table(columns, rows, right=columns[2:], folds=["load method"], less=less, without=without)
     console().print()
     bookmarks = list[list[str]]()
     for stream, (before, after) in run_bookmarks(record, pipeline).items():
@@ -223,9 +232,10 @@ def _print_streams(record: RunRecord, pipeline: Pipeline) -> None:
 
 
 def _row(stream: str, result: StreamResult) -> list[str]:
+    read = "-" if result.read is None else count(result.read)
     figures = [count(number) for number in (result.records, result.rejected, result.files)]
     method = "held back" if result.held_back else result.load_method
-    return [stream, method, *figures, size(result.bytes), _seconds(result.seconds)]
+    return [stream, method, read, *figures, size(result.bytes), _seconds(result.seconds)]
 
 
 def _duration(record: RunRecord) -> str:

@@ -16,7 +16,7 @@ from bridge.cli import events
 from bridge.cli.options import file_options
 from bridge.cli.plain import echo
 from bridge.cli.selection import environment, settings_file
-from bridge.cli.show import count, count_of
+from bridge.cli.show import count_of, records_of
 from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
 
@@ -93,15 +93,20 @@ class _Log:
             end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self._print(f"{pipeline}: its process {end}", "run_died", level="error", **facts)
             return
-        records = sum(stream["records"] for stream in result["streams"].values())
-        text = (
-            f"{pipeline}: {result['status']}, {count(records)} records in {duration(result['seconds'].get('total', 0))}"
-        )
+        read, committed = (sum(one[key] for one in result["streams"].values()) for key in ("read", "records"))
+        records = records_of(result["status"], read, committed)
+        text = f"{pipeline}: {result['status']}, {records} in {duration(result['seconds'].get('total', 0))}"
         error = result["error"]
         if error:
             text += f"; {error['message']}"
         level = "error" if error else "info"
-        facts |= {"status": result["status"], "records": records, "seconds": result["seconds"], "error": error}
+        facts |= {
+            "status": result["status"],
+            "read": read,
+            "records": committed,
+            "seconds": result["seconds"],
+            "error": error,
+        }
         self._print(text, "run_finished", level=level, **facts)
         for warning in result["warnings"]:
             self._print(f"{pipeline}: {warning}", "warning", level="warning", pipeline=pipeline, message=warning)

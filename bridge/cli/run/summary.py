@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from bridge.cli.show import console, count, count_of, note, print_table, size
+from bridge.cli.show import console, count, count_of, note, print_table, records_of, size
 from bridge.durations import duration
 from bridge.load.result import Result
 
@@ -21,6 +21,7 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         [
             name,
             "held back" if counts.held else f"{counts.load_method} ({counts.reason})",
+            count(counts.records),
             count(counts.committed),
             count(counts.rejected) if counts.rejected else "",
             count(counts.files),
@@ -29,9 +30,10 @@ def summary(result: Result, *, attempts: int = 1, named: bool = False) -> None:
         for name, counts in result.streams.items()
     ]
     if rows:
-        columns = ["stream", "load method", "records", "rejected", "files", "size"]
+        columns = ["stream", "load method", "read", "records", "rejected", "files", "size"]
         less = [*([] if any(counts.rejected for counts in result.streams.values()) else ["rejected"]), "files"]
-        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less)
+        without = ("read",) if all(counts.stored >= counts.records for counts in result.streams.values()) else ()
+        print_table(columns, rows, right=columns[2:], folds=["load method"], less=less, without=without)
         out.print()
     for move in result.moves():
         out.print(move, markup=False, highlight=False, soft_wrap=True)
@@ -59,4 +61,5 @@ def _figures(result: Result, attempts: int) -> str:
         f", attempt {result.attempt} of {attempts}" if result.attempt > 1 or (attempts > 1 and result.error) else ""
     )
     commits = count_of(result.commits, "commit")
-    return f"{count_of(total, 'record')} in {duration(seconds)}{rate}, {commits}{nothing}{attempt}"
+    records = records_of(result.status, result.read, total)
+    return f"{records} in {duration(seconds)}{rate}, {commits}{nothing}{attempt}"

@@ -10,7 +10,7 @@ import click
 from bridge.cli.options import file_options, json_option, streams_option
 from bridge.cli.plain import echo
 from bridge.cli.selection import settings_file, settings_in
-from bridge.cli.show import as_json, count
+from bridge.cli.show import as_json, records_of
 
 _CODES = {"success": 0, "held": 4, "interrupted": 130}
 
@@ -56,7 +56,9 @@ def trigger(
         echo(f"{pipeline}: {facts['status']}, {facts['reason']}")
     else:
         error = facts.get("error") or {}
-        records = sum(stream["records"] for stream in facts.get("streams", {}).values())
+        streams_of_run = facts.get("streams", {}).values()
+        read, committed = (sum(one.get(key) or 0 for one in streams_of_run) for key in ("read", "records"))
         reason = f"; {error['message']}" if error else ""
-        echo(f"{pipeline}: {facts['status']}, {count(records)} records, run {facts['run_id']}{reason}")
+        records = records_of(facts["status"], read, committed)
+        echo(f"{pipeline}: {facts['status']}, {records}, run {facts['run_id']}{reason}")
     return _CODES.get(facts["status"], 1) if wait else 0

@@ -21,6 +21,7 @@ from bridge.maintain.commit_effects import CommitStep, commit_step, commit_steps
 from bridge.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, first_files, groups, read
 from bridge.query.runs import latest_runs
 from bridge.query.views import list_views
+from bridge.service.web.pictures.steps import growth, pictures
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import page
 from bridge.service.web.sight import RunFacts, Sight
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def overview(request: Request) -> Response:
-    """All pipelines: `q` is a part of the name, `show` a status."""
+    """All pipelines: `q` is a part of the name, of them or of their tables; `show` a status."""
     site = site_of(request)
     sights = site.watch.all()
     live = {run.pipeline: run for run in site.watch.live()}
@@ -51,10 +52,13 @@ def overview(request: Request) -> Response:
         "rejects": [s for s in sights if s.runs and s.runs[0].rejected],
         "unread": [s for s in sights if s.status is None and s.error is None],
     }
-    rows = [sight for sight in kinds.get(show, sights) if words in sight.key.casefold()]
+    chosen = kinds.get(show, sights)
+    rows = [sight for sight in chosen if words in sight.key.casefold()]
     counts = {"all": len(sights)} | {kind: len(members) for kind, members in kinds.items()}
     following = {sight.key: site.runs.next_run(sight.key) for sight in rows if sight.shown.in_file}
     facts: dict[str, Any] = {"rows": rows, "live": live, "counts": counts, "following": following}
+    tables = [(sight.key, name, n) for sight in chosen for name, n in sorted(sight.tables.items())]
+    facts["tables"] = [table for table in tables if words in table[1].casefold()] if words else []
     return page(request, "overview.html", **facts, show=show, q=request.query_params.get("q", ""), tab="pipelines")
 
 
@@ -72,7 +76,7 @@ def all_runs(request: Request) -> Response:
 def pipeline(request: Request) -> Response:
     """A pipeline: how it stands, its streams, views, latest runs and commits."""
     site, shown, sight = _asked(request)
-    facts: dict[str, Any] = {"view": None, "streams": [], "views": [], "commits": [], "rejects": 0}
+    facts: dict[str, Any] = {"view": None, "streams": [], "views": [], "commits": [], "rejects": 0, "pictures": []}
     if sight.status is not None:
         log = shown.lake
         view = log.view(log.latest())
@@ -82,6 +86,7 @@ def pipeline(request: Request) -> Response:
             "views": list_views(log) if any(table.view for table in view.tables.values()) else [],
             "commits": list(islice(commit_steps(log, view.n), 8)) if view.n else [],
             "rejects": sum(file.lines for file in view.rejects.values()),
+            "pictures": pictures(growth(log, view.n)),
         }
     marks = sight.status["marks"] if sight.status else {}
     facts["advice"] = [advice(kind, streams, shown.key) for kind, streams in marks.items()]

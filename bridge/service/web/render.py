@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +18,8 @@ from bridge.durations import duration
 from bridge.exact_json import dumps
 from bridge.query.status import ahead_text
 from bridge.query.values import cell
-from bridge.service.web.sight import RunFacts
+from bridge.service.web.pictures.bars import spark, spark_words
+from bridge.singer.moves import short_bookmark
 
 HERE = Path(__file__).parent
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -89,31 +88,16 @@ def as_json(value: Any, *, wide: bool = False) -> str:
     return "" if value is None else plain(dumps(value, indent=2 if wide else None, ascii_only=False).decode().strip())
 
 
+def bookmark_text(value: Any) -> str:
+    """A bookmark's value, as the command line prints it; `{}` and the like for one that has no position."""
+    return plain(short_bookmark(value) or as_json(value))
+
+
 def href(*parts: str, **query: Any) -> str:
     """A link of this service; each part is quoted, so that none becomes another path."""
     path = "".join(f"/{quote(part, safe='', errors='surrogatepass')}" for part in parts) or "/"
     asked = {name: 1 if value is True else value for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(asked, doseq=True, errors='surrogatepass')}" if asked else path
-
-
-def spark(runs: Sequence[RunFacts], places: int = 24, height: int = 22) -> dict[str, str]:
-    """The bars of the latest runs, the newest at the right end: by status, as one SVG path of strokes 4 wide.
-
-    A bar is as high as the records that its run loaded.
-    """
-    latest = runs[:places]
-    most = max((run.records or 0 for run in latest), default=0)
-    paths = dict[str, str]()
-    for place, run in enumerate(latest):
-        tall = 2 + round((height - 2) * (run.records or 0) / most) if most else 2
-        paths[run.status] = paths.get(run.status, "") + f"M{(places - 1 - place) * 5 + 2} {height}v-{tall}"
-    return paths
-
-
-def spark_words(runs: Sequence[RunFacts], places: int = 24) -> str:
-    """The same in words, for those who do not see it."""
-    statuses = Counter(run.status for run in runs[:places])
-    return "latest runs: " + ", ".join(f"{number} {status}" for status, number in statuses.most_common())
 
 
 def _version_of(name: str) -> str:
@@ -132,6 +116,7 @@ def environment() -> Environment:
     )
     made.filters |= {"count": count, "short": short_count, "size": size, "duration": took, "ago": ago}
     made.filters |= {"moment": moment, "json": as_json, "cell": cell, "ahead_text": ahead_text}
+    made.filters |= {"bookmark": bookmark_text}
     made.globals |= {
         "href": href,
         "spark": spark,

@@ -36,6 +36,7 @@ class RunFacts:
     started: str
     ended: str | None
     seconds: float | None
+    read: int | None
     records: int | None
     commits: int | None
     rejected: int
@@ -55,6 +56,7 @@ class RunFacts:
             started=record.started,
             ended=record.ended,
             seconds=_between(record.started, record.ended) if seconds is None else seconds,
+            read=record.read,
             records=record.records,
             commits=record.commits,
             rejected=sum(stream.rejected for stream in record.streams.values()),
@@ -99,6 +101,8 @@ class Sight:
     status: dict[str, Any] | None = None
     runs: tuple[RunFacts, ...] = ()
     """The latest, newest first; those from a clock that was ahead come last."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """The rows of each table and view, by name."""
     error: BridgeError | None = None
     is_silent: bool = False
     """Its bucket takes longer to answer than anybody waits."""
@@ -175,8 +179,10 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
         if facts:
             runs.append(facts)
     stale_after = shown.pipeline.stale_after if shown.pipeline else None
-    status = pipeline_status(log, datetime.now(timezone.utc), stale_after)
-    return Sight(shown, status, tuple(runs), glance=glance, changed=_changed(log, before, status["commit"]))
+    view = log.view(log.latest())
+    status = pipeline_status(log, datetime.now(timezone.utc), stale_after, view)
+    tables = {name: table.rows for name, table in view.tables.items()}
+    return Sight(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, view.n))
 
 
 def _changed(log: Log, before: Sight | None, head: int) -> int:

@@ -9,21 +9,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bridge.errors import BridgeError
-from bridge.lake.log import SNAPSHOT_EVERY, Log
+from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.lake.table_columns import read_columns, visible_columns, words
 from bridge.maintain.readers.choice import reading_statement
 from bridge.maintain.readers.ddl import DIALECTS
 from bridge.maintain.readers.history import Version, schema_history
+from bridge.query.growth import LatestCommits
 from bridge.query.head import newest_rows
+from bridge.service.web.pictures.steps import pictures
 from bridge.service.web.pipelines import Shown
 from bridge.service.web.render import page
 from bridge.service.web.site import site_of
-from bridge.storage.parallel import parallel_map
 
 _ROWS, _FILES = 20, 200
-_BACK = 3 * SNAPSHOT_EVERY
-"""How many commits back changes of columns are shown, at least."""
+_BACK = 300
+"""How many commits back changes of columns and of size are shown, at least."""
 
 
 def table(request: Request) -> Response:
@@ -46,8 +47,10 @@ def table(request: Request) -> Response:
         for entry in visible_columns(log.storage, log.pipeline, live)
     ]
     rows, trouble = _head(log, live)
-    versions, more = _versions(log, stream, live, view.n)
-    facts: dict[str, Any] = {"columns": columns, "rows": rows, "trouble": trouble, "versions": versions, "more": more}
+    latest = LatestCommits.of(log, view.n, _BACK)
+    versions = _versions(log, stream, live, latest)
+    facts: dict[str, Any] = {"columns": columns, "rows": rows, "trouble": trouble, "versions": versions}
+    facts |= {"more": not latest.is_whole, "pictures": pictures(list(latest.sizes(stream)))}
     files = sorted(live.files.items(), reverse=True)
     facts |= {"files": files[:_FILES], "total": len(files), "bytes": sum(file.size for _, file in files)}
     over: dict[str, Any] = {
@@ -68,16 +71,13 @@ def _head(log: Log, live: TableState) -> tuple[list[dict[str, Any]], str]:
         return [], f"{error.message}. {error.hint}"
 
 
-def _versions(log: Log, stream: str, live: TableState, head: int) -> tuple[list[Version], bool]:
-    """The schemas that the table had in the latest commits, newest first, and whether there may be older ones."""
+def _versions(log: Log, stream: str, live: TableState, latest: LatestCommits) -> list[Version]:
+    """The schemas that the table had in the latest commits, newest first."""
 
     def visible(key: str) -> list[dict[str, Any]]:
         return [entry for entry in read_columns(log.storage, log.pipeline, key) if not live.hides(entry["name"])]
 
-    first = log.beginning().first
-    start = max(first, head - head % SNAPSHOT_EVERY - _BACK)  # a record with a snapshot, or the first
-    records = parallel_map(log.storage, log.record, range(start, head + 1))
-    return list(schema_history(filter(None, records), stream, visible))[::-1], start > first
+    return list(schema_history(latest.records, stream, visible))[::-1]
 
 
 def _statements(shown: Shown, log: Log, stream: str, live: TableState) -> dict[str, str]:

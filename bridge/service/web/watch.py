@@ -183,7 +183,8 @@ def _news(before: Sight | None, after: Sight) -> Iterator[tuple[str, dict[str, A
     for run in reversed(after.runs):
         if run.run_id not in old and run.run_id < newest:
             continue  # it was older than all that were seen
-        facts = {"pipeline": after.key, "run_id": run.run_id, "status": run.status, "records": run.records}
+        facts: dict[str, Any] = {"pipeline": after.key, "run_id": run.run_id, "status": run.status}
+        facts |= {"read": run.read, "records": run.records}
         if run.run_id not in old:
             yield "run_started", facts | {"started": run.started}
         if run.status != "running" and old.get(run.run_id, "running") == "running":

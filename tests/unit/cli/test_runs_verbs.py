@@ -262,3 +262,18 @@ def test_why_a_tap_failed_is_in_the_list(typed: Typed, folder: Path) -> None:
     assert "the tap failed: tap-smoke: error: unknown setting sreams" in typed("runs list").out
     assert "all lines: singer-bridge runs show x --logs" in typed("runs show x").out
     assert "unknown setting sreams" in typed("runs show x --logs").out
+
+
+def test_what_was_read_and_not_committed(bridge: Bridge, lake: LocalStorage) -> None:
+    """A column of its own in the list and in one run, where some run has read more than commits took."""
+    streams = {"orders": {"read": 5000, "records": 3000, "load_method": "append-only", "reason": "as set"}}
+    ran(lake, "orders", 6, "failed", streams=streams, commits=1)
+    head, first, *_ = [line.split() for line in bridge("runs", "list", "orders")[1].splitlines()]
+    assert head[1:6] == ["status", "read", "records", "commits", "time"]
+    assert first[1:4] == ["failed", "5,000", "3,000"]
+    (run, *_) = json.loads(bridge("runs", "list", "orders", "--json")[1])
+    assert run["streams"]["orders"]["read"] == 5000
+    out = bridge("runs", "show", "orders")[1]
+    assert "records  5,000 read, committed 3,000" in out
+    assert "stream   load method    read   records" in out
+    assert json.loads(bridge("status", "orders", "--json")[1])[0]["read"] == 5000

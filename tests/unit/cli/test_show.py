@@ -7,6 +7,7 @@ from click import unstyle
 
 from bridge.cli.run.summary import summary
 from bridge.cli.show import count_of, moment, print_table
+from bridge.commit.state_file import short_bookmark
 from bridge.load.result import Counts, Result
 
 RUN = "20261120T163504Z-z9m2"
@@ -132,3 +133,34 @@ def test_one_time_format() -> None:
 def test_numbers_of_things() -> None:
     """One is not several."""
     assert [count_of(number, "commit") for number in (0, 1, 2000)] == ["0 commits", "1 commit", "2,000 commits"]
+
+
+def test_a_run_that_failed_says_what_it_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was read and not committed is said; of a success whose rejects explain the difference it is not."""
+    counts = Counts("append-only", "as set", records=5000, committed=3000)
+    summary(Result(RUN, "shop", status="failed", streams={"orders": counts}, commits=2, seconds={"total": 3.2}))
+    text = " ".join(lines(capsys))
+    assert "stream   load method             read   records   rejected   files   size" in text
+    assert "5,000     3,000" in text
+    assert "failed  5,000 records read, 3,000 committed in 3.2 s, 938 records/s, 2 commits" in text
+    counts = Counts("append-only", "as set", records=5000, committed=4999, rejected=1)
+    summary(Result(RUN, "shop", status="success", streams={"orders": counts}, seconds={"total": 3.2}))
+    text = " ".join(lines(capsys))
+    assert " read " not in text
+    assert "4,999 records in 3.2 s" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([9, 10, 8], "3 partitions, up to 10"),
+        (["2026-01-02", "2026-01-10T00:00:00Z"], "2 partitions, up to 2026-01-10T00:00:00Z"),
+        (["b", "a"], "2 partitions"),
+        ([None, 3], "2 partitions, up to 3"),
+        ([None], "1 partition"),
+    ],
+)
+def test_a_bookmark_by_partitions(values: list[object], text: str) -> None:
+    """How many there are; the highest value where they can be compared, never a part of their JSON."""
+    parts = [{"context": {"n": n}, "replication_key_value": value} for n, value in enumerate(values)]
+    assert short_bookmark({"partitions": parts}) == text

@@ -50,6 +50,23 @@ def test_a_run_that_died(lake: Lake, counted: int) -> None:
     assert (shown["streams"]["s"]["records"], shown["streams"]["s"].get("new")) == (3, 7 if counted else None)
 
 
+def test_what_a_dead_run_read(lake: Lake) -> None:
+    """As much as its record says, and at least what was committed and rejected."""
+    committed(lake, 2)
+    assert current(lake.storage, stored(lake)).read == 2
+    streams = {"s": {"read": 9, "records": 0, "files": 0}}
+    RunFile(lake.storage, "p", RUN, commit=0, streams=streams)
+    record = current(lake.storage, stored(lake))
+    assert (record.status, record.read, record.records) == ("died", 9, 2)
+    assert record.stored["streams"]["s"]["read"] == 9
+
+
+def test_a_record_of_an_earlier_version(lake: Lake) -> None:
+    """It does not say how much was read, so nobody claims to know."""
+    RunFile(lake.storage, "p", RUN).finish(status="failed", commit=0, streams={"s": {"records": 7}})
+    assert (stored(lake).records, stored(lake).read) == (7, None)
+
+
 def test_a_run_under_way(lake: Lake) -> None:
     """While it holds the pipeline it is running, and its commits are seen at once."""
     lease = take(lake.storage, "p", RUN)

@@ -545,3 +545,60 @@ def test_the_record_has_what_was_asked_for(lake: LocalStorage) -> None:
     latest, plain = recorded(lake)
     assert latest.requested == {"full": True, "append": True, "streams": ["a", "b"]}
     assert plain.requested == {}
+
+
+def test_what_was_read_is_written_when_it_is_news(lake: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a commit, once in a while, and not while the tap is silent; the record stays as of its last commit."""
+    monkeypatch.setattr("bridge.load.trace._EVERY_COUNT", 0.0)
+    result = Result("20260101T000000Z-aaaa", "p")
+    chosen = pipeline(lake, "true")
+    trace, scratch = RunTrace(lake, chosen, result), Scratch(Path("home"), chosen, result.run_id)
+    scratch.prepare(lake)
+    trace.catch_up()
+    trace.opened(Snapshot(7), scratch, {"tap": "tap-x"})
+    counts = result.streams["s"] = Counts("append-only", "", records=2)
+    trace.catch_up()
+    (record,) = recorded(lake)
+    assert (record.read, record.records, record.commit, record.commits) == (2, 0, 7, 0)
+    lake.delete(".bridge/p/runs/20260101T000000Z-aaaa.json")
+    trace.catch_up()
+    assert recorded(lake) == []
+    counts.records = 3
+    trace._due_count = 0.0  # the time has come
+    trace.catch_up()
+    assert recorded(lake)[0].read == 3
+
+
+@pytest.mark.parametrize("committed", [3, 0])
+def test_a_run_that_fails_says_how_much_it_read(lake: LocalStorage, folder: Path, committed: int) -> None:
+    """Read and committed are two figures, in the result, the record and its JSON: here the tap breaks after 4 rows."""
+    last = [{"type": "RECORD", "stream": "s", "record": {"id": number}} for number in range(4 - committed)]
+    says(folder, *rows(committed), *last)
+    result = run(pipeline(lake, "sh", "-c", f"cat {folder}/said; exit 1"))
+    (record,) = recorded(lake)
+    assert (result.status, result.read, result.records) == ("failed", 4, committed)
+    assert (record.status, record.read, record.records) == ("failed", 4, committed)
+    assert record.stored["streams"]["s"]["read"] == result.to_json()["streams"]["s"]["read"] == 4
+
+
+def test_how_much_was_read_is_on_record_before_the_first_commit(
+    lake: LocalStorage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that of a run that is killed it is known, too: every ten seconds, which this test does not wait for."""
+    monkeypatch.setattr("bridge.load.trace._EVERY", 0.0)
+    monkeypatch.setattr("bridge.load.trace._EVERY_COUNT", 0.0)
+    seen = list[tuple[int | None, int | None, str]]()
+
+    def look() -> None:
+        while not (records := recorded(lake)) or not records[0].read:
+            time.sleep(0.02)
+        seen.append((records[0].read, records[0].records, records[0].status))
+        Path("seen").touch()
+
+    says(folder, SCHEMA, {"type": "RECORD", "stream": "s", "record": {"id": 1}})
+    script = f"cat {folder}/said; while [ ! -e seen ]; do sleep 0.05; done"
+    other = threading.Thread(target=look)
+    other.start()
+    assert run(pipeline(lake, "sh", "-c", script)).status == "success"
+    other.join()
+    assert seen == [(1, 0, "running")]
