@@ -93,8 +93,12 @@ def test_what_no_page_shows_is_in_the_log(serve: Serve, words: tuple[str, ...]) 
     """A page says that the log has the details: it has the traceback, as text or as one JSON object."""
     process = serve(*words)
     page = url_of(process)
-    with urlopen(f"{page}/pipelines/shop") as answer:
-        assert b"log of the service" in answer.read()
+
+    def is_said() -> bool:
+        with urlopen(f"{page}/pipelines/shop") as answer:
+            return b"log of the service" in answer.read()
+
+    until(is_said)  # the store may be slow at first
     process.send_signal(signal.SIGTERM)
     _, text = process.communicate(timeout=60)
     if words:
