@@ -160,7 +160,7 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
 def test_meltano_s_pip_url_is_resolved_from_a_clone(tmp_path: Path) -> None:
     """What the definition for Meltano says is found by pip and by uv, without a release; so are extras, as docs say."""
     command = [sys.executable, "-m", "target_bridge.plugin"]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=INSTALL_SECONDS).stdout
     pip_url = yaml.safe_load(printed)["pip_url"]
     assert pip_url == ROOT.as_uri()
     (example,) = re.findall(r"`pip_url: (\".*\[delta\].*\")`", (ROOT / "docs/target.md").read_text())

@@ -95,6 +95,10 @@ class _Verbs(click.Group):
             with formatter.section(group):
                 formatter.write_dl([(verb.ljust(_WIDEST), text) for verb, text in verbs.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave out the blank line above it, so that the whole help fits a screen."""
+        formatter.write_text(str(self.epilog))
+
 
 @click.command(
     cls=_Verbs,

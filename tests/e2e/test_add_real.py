@@ -106,7 +106,7 @@ def test_what_is_pasted_and_uncommented_is_right(
     assert project.command("add", "p", "--tap", str(project.tap)).code == 0
     text = file.read_text()
     assert "..." not in text
-    assert text.count("#") < 20
+    assert sum(line.lstrip().startswith("#") for line in text.splitlines()) < 15
     assert "singer-bridge config tap p" in text
     printed = project.command("config", "tap", "p").out
     line = re.sub(

@@ -34,7 +34,6 @@ def status(selection: Selection, notify: bool, exit_code: bool, json_output: boo
     """Show how each pipeline stands: its last run, the age of its bookmarks, and which run holds it.
 
     \b
-    singer-bridge status
     singer-bridge status --exit-code -q
     singer-bridge status --to ./lake --json
     """

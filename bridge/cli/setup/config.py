@@ -198,6 +198,7 @@ def tap_(selection: Selection) -> None:
 
     \b
     singer-bridge config tap flights
+    singer-bridge config tap flights > settings.txt
     """
     if selection.to is not None:
         raise SettingsError("config tap reads source.tap from a bridge.yaml", hint="leave out --to and --name")
