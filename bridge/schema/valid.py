@@ -41,13 +41,13 @@ def valid_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         root["type"] = "object"
         if _is_of_valid_parts(root):
             return root, []
-    root, notes = deepcopy(root), dict[str, None]()
+    root, notes = deepcopy(root), set[str]()
     while errors := list(_errors(root)):
         for error in errors:
             path = list(error.absolute_path)
             if _leave_out(root, path) and (note := _note(path, error.instance)):
-                notes[note] = None
-    return root, list(notes)
+                notes.add(note)
+    return root, sorted(notes)  # jsonschema names faults in any order
 
 
 def _is_of_valid_parts(root: dict[str, Any]) -> bool:
