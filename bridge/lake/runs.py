@@ -7,7 +7,7 @@ import secrets
 import string
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, json, structs
@@ -333,7 +333,7 @@ def counted_ids(storage: Storage, pipeline: str, now: datetime | None = None) ->
 def ids_ahead(ids: Sequence[str], now: datetime) -> Sequence[str]:
     """Of ids, newest first, those whose clock was ahead of `now`."""
     latest = f"{now + SKEW:{_SECOND}}~"
-    return [run for run in ids if run > latest]
+    return list(takewhile(lambda run: run > latest, ids))
 
 
 def log_key(pipeline: str, run: str) -> str:
