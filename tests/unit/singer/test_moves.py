@@ -57,9 +57,9 @@ def test_contexts_of_several_keys_and_long_values() -> None:
 
 
 def test_a_short_bookmark_of_parts() -> None:
-    """The value of the only one, else how many there are."""
+    """The value of the only one, else how many there are, and the highest value."""
     assert [short_bookmark(parts(a=1)), short_bookmark(parts(a=1, b=2)), short_bookmark({})] == [
         "1",
-        "2 partitions",
+        "2 partitions, up to 2",
         "",
     ]
