@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
@@ -14,12 +15,15 @@ from bridge.tap.digits import digits_of
 
 _OF_A_DOUBLE = 15
 """Digits that a double always holds."""
+_FLOAT = re.compile(r"float\b")
+"""MySQL's type of four bytes; PostgreSQL calls its own `real`."""
 
 
 def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Difference]:
     """Differences of each new table that has such columns. Said once: `new` are the streams that the lake did not have.
 
-    wal2json writes the numbers of PostgreSQL's log as JSON, and the taps that read it make doubles of them.
+    wal2json writes the numbers of PostgreSQL's log as JSON, and the taps that read it make doubles of them. The tap of
+    MySQL makes a double of the four bytes of a `float`: 0.10000000149011612 of 0.1.
     """
     entries = entries_by_name(catalog) if catalog else {}
     for name in sorted(new & entries.keys()):
@@ -31,11 +35,19 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
                 "view in the database that casts them to text, and select the view"
             )
             yield Difference(name, "unsupported_column", text)
-        rounded = [column for column, digits in _numerics(entries[name]) if digits > _OF_A_DOUBLE]
-        if rounded and replication_method(catalog, name) == "LOG_BASED":
+        if replication_method(catalog, name) == "LOG_BASED":
+            yield from _rounded(name, entries[name])
+
+
+def _rounded(name: str, entry: StreamEntry) -> Iterator[Difference]:
+    facts = column_facts(entry)
+    long = [column for column, digits in _numerics(entry) if digits > _OF_A_DOUBLE]
+    short = [".".join(path) for path in facts if _FLOAT.match(str(facts[path].get("sql-datatype", "")))]
+    for names, place in ((long, "fifteenth"), (short, "seventh")):
+        if names:
             text = (
-                f"the tap makes doubles of numbers in the log, so {', '.join(rounded)} may lose digits after "
-                "the fifteenth, also in a key. If they matter, set replication_method: FULL_TABLE or INCREMENTAL"
+                f"the tap makes doubles of numbers in the log, so {', '.join(names)} may have other digits after "
+                f"the {place}, also in a key. If they matter, set replication_method: FULL_TABLE or INCREMENTAL"
             )
             yield Difference(name, "log_digits", text)
 

@@ -20,6 +20,9 @@ class Entry(NamedTuple):
     column: str
 
 
+_LOG_DIGITS = ("postgres.md", "the first run names columns of more than 15 digits (`log_digits`)")
+
+
 DOCUMENTED = {
     Entry(POSTGRES, "documents", "value", "b"): ("postgres.md", "| `null` inside a `json` or `jsonb` column |"),
     Entry(POSTGRES, "documents", "value", "j"): ("postgres.md", "| `null` inside a `json` or `jsonb` column |"),
@@ -54,22 +57,23 @@ DOCUMENTED = {
     },
     Entry(MARIADB, "kinds", "value", "bb"): ("mysql.md", "| `bit(10)`, any `bit` longer than one |"),
     Entry(MARIADB, "kinds", "value", "flag"): ("mysql.md", "| `tinyint(1)` with another value than 0 and 1 |"),
-    Entry(MARIADB, "longtimes", "value", "c"): ("mysql.md", "| `time` of 24 hours and more, or below zero |"),
-}
-"""The tap changes these values before a run sees them: the page, and its words."""
-
-_LOG_DIGITS = "said of the first run of a table by `log_digits`, not of each row"
-
-STILL_SILENT = {
+    Entry(MARIADB, "zerodates", "value", "d"): (
+        "mysql.md",
+        "| a `date` with a day or month of zero, from the binlog |",
+    ),
+    Entry(MARIADB, "exact", "value", "e"): ("mysql.md", "| a `float` from the binlog | a double of four bytes"),
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,
     Entry("postgres meltanolabs-tap-postgres LOG_BASED", "finekeys", "value", "name"): _LOG_DIGITS,
+    Entry(MARIADB, "longtimes", "value", "c"): ("mysql.md", "| `time` of 24 hours and more, or below zero |"),
+}
+"""The tap changes these values before a run sees them: the page, and its words."""
+
+STILL_SILENT = {
     Entry(
         MARIADB, "backdated", "rows missing", ""
     ): "said by the run after it, when the counts differ by more than ties",
-    Entry(MARIADB, "zerodates", "value", "d"): "the reader of the binlog sends a day of zero as null: docs/mysql.md",
-    Entry(MARIADB, "exact", "value", "e"): "a `float` from the binlog is a double of four bytes: docs/mysql.md",
 }
 """What no run says and no page lists, each with the reason why it is so. The fewer, the better."""
 

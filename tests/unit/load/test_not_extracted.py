@@ -62,3 +62,21 @@ def test_numbers_that_a_log_rounds(schema: dict[str, Any], method: str, is_said:
     }
     differences = list(not_extracted({"streams": [entry]}, {"t"}))
     assert [each.kind for each in differences] == (["log_digits"] if is_said else [])
+
+
+@pytest.mark.parametrize("method", ["LOG_BASED", "FULL_TABLE"])
+def test_floats_that_a_binlog_rounds(method: str) -> None:
+    """MySQL's `float`, whatever it says behind that word; its `double` is one."""
+    kinds = {"f": "float", "g": "float(7,3) unsigned", "d": "double"}
+    columns = [
+        {"breadcrumb": ["properties", name], "metadata": {"sql-datatype": kind, "inclusion": "available"}}
+        for name, kind in kinds.items()
+    ]
+    entry: Any = {
+        "tap_stream_id": "t",
+        "schema": {"properties": {name: {"type": ["null", "number"]} for name in kinds}},
+        "metadata": [{"breadcrumb": [], "metadata": {"replication-method": method}}, *columns],
+    }
+    texts = [each.text for each in not_extracted({"streams": [entry]}, {"t"})]
+    assert len(texts) == (method == "LOG_BASED")
+    assert all("so f, g may have other digits after the seventh" in text for text in texts)
