@@ -7,14 +7,17 @@ A run asks before its tap starts, by one listing a table (`require_files`). `doc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from bridge.errors import LakeError, MissingFiles
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import TableState
 from bridge.settings.commands import pipeline_arguments, reload
-from bridge.settings.options import Pipeline
 from bridge.storage import Storage
 from bridge.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from bridge.settings.options import Pipeline  # an executor of Spark may not have pydantic
 
 ABSENT = "gone"
 """The problem of a file that does not exist."""

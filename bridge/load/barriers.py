@@ -161,7 +161,7 @@ class BarrierPolicy:
         if stream.name in self.staged:
             if stream.mode != "replace":
                 again = f"; or start the table again: --full -s {stream.name}" if stream.mode != "append" else ""
-                hint = f"set it back{again}"
+                hint = f"set load_method back to what it was{again}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
         self.streams[stream.name] = stream

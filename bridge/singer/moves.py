@@ -38,7 +38,11 @@ def short_bookmark(value: Any) -> str:
     """
     if contexts := contexts_of(value):
         parts = value["partitions"]
-        return short_bookmark(parts[0]) if len(contexts) == 1 else f"{len(contexts):,} partitions{_up_to(parts)}"
+        return (
+            (short_bookmark(parts[0]) or "1 partition")
+            if len(contexts) == 1
+            else f"{len(contexts):,} partitions{_up_to(parts)}"
+        )
     return shortened(_position(value))
 
 

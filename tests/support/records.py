@@ -9,10 +9,12 @@ from msgspec import convert
 
 from bridge.lake.records import CommitRecord, PendingFile, StagedTable, TableChange
 
+AT = "2026-01-01T00:00:00+00:00"
+
 
 def commit_record(n: int, *tables: TableChange, kind: str = "data", **fields: Any) -> CommitRecord:
     """Commit `n`, whose STATE says its number."""
-    facts: dict[str, Any] = {"run": "run", "generation": 0, "nonce": str(n), "at": "", "state": {"n": n}} | fields
+    facts: dict[str, Any] = {"run": "run", "generation": 0, "nonce": str(n), "at": AT, "state": {"n": n}} | fields
     return CommitRecord(n=n, kind=kind, tables=list(tables), **facts)
 
 

@@ -21,6 +21,7 @@ from bridge.errors import CommitLost, CorruptLake, LakeError
 from bridge.lake.log import Beginning, Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
+from bridge.lake.runs import RunFile
 from bridge.settings.options import Pipeline, Retention, Source
 from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD, FIRST, Faulty, Lake, closed, fail, unpublished
@@ -403,10 +404,13 @@ def test_a_run_sweeps_run_records(typed: Typed, folder: Path, tap: str, code: in
     old = [folder / f"lake/.bridge/p/runs/{RUNS[0]}.json", folder / f"lake/.bridge/p/logs/{RUNS[0]}.log"]
     for path in old:
         path.parent.mkdir(parents=True)
-        path.write_text("{}")
+        path.write_text("")
+    for run in RUNS[:2]:
+        RunFile(LocalStorage(folder / "lake"), "p", run).finish(status="failed")
     assert typed("run").code == code
     assert not [path for path in old if path.exists()]
-    assert len(list((folder / "lake/.bridge/p/runs").iterdir())) == 1
+    # The run before a failed one may have been the last that loaded: it stays.
+    assert len(list((folder / "lake/.bridge/p/runs").iterdir())) == 1 + code
 
 
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])

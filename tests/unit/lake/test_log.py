@@ -156,19 +156,23 @@ def test_view_follows_adds_and_removes(log: Log) -> None:
     assert (log.view(2).tables["s"].rows, log.view(4).state) == (10, {"n": 4})
 
 
+def at(n: int) -> str:
+    return f"2026-01-01T00:00:00.{n:06}+00:00"
+
+
 def test_view_knows_when_bookmarks_moved(log: Log) -> None:
     """Each stream's bookmark has the time of the commit that last changed it, across snapshots too."""
     states = {1: {"a": 1, "b": 1}, 2: {"a": 2, "b": 1}, 3: {"a": 2, "b": 1, "c": {}}, 150: {"a": 2, "c": {}}, 151: {}}
     view, said = Snapshot(), {}
     for n in range(1, 152):
         said = states.get(n, said)
-        view = log.create(view, commit_record(n, at=f"t{n}", state={"bookmarks": said}))[1]
+        view = log.create(view, commit_record(n, at=at(n), state={"bookmarks": said}))[1]
         assert n not in (*states, 100, 101) or log.view(n) == view
     moved = {n: log.view(n).bookmark_changed_at for n in (1, 2, 100, 149, 150, 151)}
-    assert moved[1] == {"a": "t1", "b": "t1"}
-    assert moved[2] == {"a": "t2", "b": "t1"}
-    assert moved[100] == moved[149] == {"a": "t2", "b": "t1", "c": "t3"}
-    assert (moved[150], moved[151]) == ({"a": "t2", "c": "t3"}, {})
+    assert moved[1] == {"a": at(1), "b": at(1)}
+    assert moved[2] == {"a": at(2), "b": at(1)}
+    assert moved[100] == moved[149] == {"a": at(2), "b": at(1), "c": at(3)}
+    assert (moved[150], moved[151]) == ({"a": at(2), "c": at(3)}, {})
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatc
     monkeypatch.setattr("click.prompt", lambda *_, **__: "yes")
     source = Source(pipeline(server), tmp_path)
     catalog = {"streams": [entry("Odd.T", updated_at=TIME), entry("busy", updated_at=TIME)]}
-    odd, busy = ask_proposals(source, catalog, {"public-Odd.T", "public-busy"})
+    (odd, busy), _ = ask_proposals(source, catalog, {"public-Odd.T", "public-busy"})
     assert (odd.method, busy.method) == ("FULL_TABLE", "INCREMENTAL")
     assert "updated_at: NULL in some rows" in odd.reason
     assert json.dumps(odd.settings()) == '{"replication_method": "FULL_TABLE"}'
