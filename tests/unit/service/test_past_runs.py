@@ -153,3 +153,10 @@ def test_a_time_that_no_clock_says(shop: Pipeline, status: str, year: str) -> No
     times = Timetable()
     times.begin(shop.name, shop.schedule.model_copy(update={"timezone": "America/New_York"}), until)
     assert times.due(NOW)
+
+
+@pytest.mark.parametrize("status", ["interrupted", "running"])
+def test_an_unfinished_run_at_a_time_that_no_clock_says(shop: Pipeline, status: str) -> None:
+    """It is as if the pipeline never ran."""
+    ran(shop, 5, status, started="0001-01-01T00:00:00+00:00", process=DEAD)
+    assert served_until(shop, NOW) is None
