@@ -208,7 +208,8 @@ def _stream_hint(name: str, settings: Settings) -> str:
         with suppress(BridgeError):  # this is only a guess: a pipeline that cannot be read is none of its matter
             log = ChosenPipeline(settings.pipeline(pipeline, source=False), Path()).log
             if name in log.view(log.latest()).tables:
-                return f"{name} is a stream: give {'' if len(settings.pipelines) == 1 else f'{pipeline} '}-s {name}"
+                chosen = "" if len(settings.pipelines) == 1 else f"{pipeline} "
+                return f"{name} is a stream: give {chosen}-s {shlex.quote(name)}"
     return ""
 
 

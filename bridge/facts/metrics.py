@@ -103,7 +103,7 @@ def metrics_text(pipelines: Iterable[Figures]) -> str:
         gauge = Gauge(f"singer_bridge_{name}", text, ["pipeline", "stream"], registry=registry)
         for each in pipelines:
             for stream, value in each.of_streams[name].items():
-                gauge.labels(each.pipeline, stream).set(value)
+                gauge.labels(each.pipeline, stream.encode(errors="backslashreplace").decode()).set(value)
     return str(generate_latest(registry).decode())
 
 

@@ -16,7 +16,7 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import LARGEST, NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import Count
-from bridge.lake.times import SKEW, read_time
+from bridge.lake.times import EARLIEST, SKEW, read_time
 from bridge.storage import Storage
 
 UNREADABLE = "unreadable"
@@ -243,11 +243,11 @@ def any_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
 
 
 def _began(run: str) -> datetime:
-    """When a run began, by its id; the year 1970 for an id of nobody's calendar."""
+    """When a run began, by its id; `EARLIEST` for an id of nobody's calendar."""
     try:
-        return datetime.strptime(run[:16], _SECOND).replace(tzinfo=timezone.utc)
+        return read_time(datetime.strptime(run[:16], _SECOND).replace(tzinfo=timezone.utc).isoformat())
     except ValueError:
-        return datetime.fromtimestamp(0, timezone.utc)
+        return EARLIEST
 
 
 def read_runs(

@@ -21,6 +21,7 @@ alone, before Spark has seen the rows.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -160,8 +161,8 @@ class BarrierPolicy:
         stream.opened = self._tick()
         if stream.name in self.staged:
             if stream.mode != "replace":
-                again = f"; or start the table again: --full -s {stream.name}" if stream.mode != "append" else ""
-                hint = f"set load_method back to what it was{again}"
+                again = f"; or start the table again: --full -s {shlex.quote(stream.name)}"
+                hint = f"set load_method back to what it was{again if stream.mode != 'append' else ''}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
         self.streams[stream.name] = stream

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from bridge.singer.replication import BREAKS
 from bridge.tap.about import About, Setting
 
 _WIDTH = 114
@@ -77,7 +78,8 @@ class Entry:
         if self.pip_url:
             yield f"    pip_url: {scalar(self.pip_url)}"
         if self.select:
-            yield f"    select: [{', '.join(orjson.dumps(one).decode().replace('${', '$${') for one in self.select)}]"
+            patterns = (orjson.dumps(one).decode().translate(BREAKS).replace("${", "$${") for one in self.select)
+            yield f"    select: [{', '.join(patterns)}]"
         yield from (f"    {line}".rstrip() for line in self._config())
         if self.bucket is not None:
             yield "  destination:"
@@ -92,12 +94,14 @@ class Entry:
             return
         yield "config:"
         for setting in self._required():
-            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting, brief=True))
+            yield from _explained(f"{scalar(setting.name)}: {self._value(setting)}", _meaning(setting, brief=True))
         shown = self._shown()
         if shown:
             yield from ('  ## Optional settings: take "# " away from a line to set one.', "  ##")
         for setting in shown:
-            yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting, brief=True))
+            yield from _explained(
+                f"# {scalar(setting.name)}:{self._suggestion(setting)}", _meaning(setting, brief=True)
+            )
         if more := len(self._optional()) - len(shown):
             count = f"{more} more" if shown else f"{more} optional"
             yield f"  ## The tap has {count} settings: singer-bridge config tap {self.name}"
@@ -105,9 +109,9 @@ class Entry:
     def all_settings(self) -> Iterator[str]:
         """Yield every setting as lines for `config`, the optional ones as comments, with all that the tap says."""
         for setting in self._required():
-            yield from _explained(f"{setting.name}: {self._value(setting)}", _meaning(setting))
+            yield from _explained(f"{scalar(setting.name)}: {self._value(setting)}", _meaning(setting))
         for setting in self._optional():
-            yield from _explained(f"# {setting.name}:{self._suggestion(setting)}", _meaning(setting))
+            yield from _explained(f"# {scalar(setting.name)}:{self._suggestion(setting)}", _meaning(setting))
 
     def _optional(self) -> list[Setting]:
         required = list(self._required())
@@ -153,7 +157,7 @@ def scalar(value: Any) -> str:
     """A value as YAML on one line. A `${NAME}` in it stays a variable."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return orjson.dumps(value).decode()  # JSON is YAML, too
+    return orjson.dumps(value).decode().translate(BREAKS)  # JSON is YAML, too
 
 
 def _literal(value: Any) -> str:
@@ -173,6 +177,7 @@ def _meaning(setting: Setting, *, brief: bool = False) -> str:
     choices = f"one of {', '.join(map(str, setting.choices))}" if setting.choices else setting.kind
     description = _SENTENCE.split(setting.description)[0] if brief else setting.description
     meaning = ". ".join(part for part in (choices, description) if part)
+    meaning = " ".join(meaning.split())  # a line break would end the comment
     return f"required: {meaning}" if setting.required else meaning
 
 

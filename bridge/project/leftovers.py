@@ -20,6 +20,7 @@ from bridge.lake.presence import pipelines_in
 from bridge.project.crontab import installed, read_crontab
 from bridge.settings.options import Pipeline
 from bridge.storage import Storage
+from bridge.storage.local.folders import require_inside
 from bridge.tap.process import find_executable
 from bridge.tap.slot_source import slot_source
 from bridge.tap.venv import Venv
@@ -70,8 +71,9 @@ def _owns_all(storage: Storage, name: str, root: str) -> bool:
 
 
 def _deletion(pipeline: Pipeline, storage: Storage, keys: Collection[str]) -> str:
-    """What to type to delete these keys."""
+    """What to type to delete these keys. Raises `CorruptLake` if a linked folder leads out of the bucket."""
     if storage.folder is not None:
+        require_inside(storage.folder, keys)  # rm follows a linked folder on the way
         return shlex.join(["rm", "-rf", *(str(Path(storage.folder) / key) for key in keys)])
     uris = [f"{storage.uri}/{key}" for key in keys]
     if storage.uri.startswith("s3://"):
@@ -94,6 +96,7 @@ def left_slot(pipeline: Pipeline, home: Path, storage: Storage | None) -> Iterat
         source = slot_source(pipeline, _argv(pipeline, home))
         name = source.slot if source else ""
     if name:
+        name = name.replace("'", "''")  # whoever may write to the bucket may have named it
         what = f"the replication slot {name} in the database, if it exists: it keeps the server's log for as long"
         yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}')")
 

@@ -17,6 +17,7 @@ from bridge.errors import SettingsError
 from bridge.project.block import behind_comments, line_after
 from bridge.settings.text import yamlfile
 from bridge.settings.text.tree import Key, Node
+from bridge.singer.replication import BREAKS
 from bridge.storage.local.folders import draft_of
 
 _NAMES = ("select", "streams")
@@ -80,7 +81,7 @@ def _without(node: Node, pipeline: Key, key: Key = ()) -> Any:
 
 
 def _quoted(pattern: str) -> str:
-    return json.dumps(pattern, ensure_ascii=False)
+    return json.dumps(pattern, ensure_ascii=False).translate(BREAKS)
 
 
 def _flow(patterns: Sequence[str]) -> str:

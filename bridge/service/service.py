@@ -113,14 +113,14 @@ class Service:
             schedule = pipelines[name].schedule if name in pipelines else None
             try:
                 since = look.result()
+                if schedule:
+                    self._timetable.begin(name, schedule, min(since or now, now))  # it may have been set back
             except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not end the service
                 if name not in self._look_after:
                     self._log.unreadable(name, error if isinstance(error, BridgeError) else BridgeError(repr(error)))
                 self._look_after[name] = since_boot + _LOOK_AGAIN
             else:
                 self._look_after.pop(name, None)
-                if schedule:
-                    self._timetable.begin(name, schedule, min(since or now, now))  # it may have been set back
 
     def _ahead(self) -> list[SparkSettings]:
         """The settings of runners to keep ahead: those of the pipelines that are due next."""

@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 def pipeline_arguments(pipeline: str, bucket: str, *, piped: bool) -> str:
     """How to name a pipeline to a verb. A `piped` one is in no bridge.yaml: another program starts its tap."""
-    return f"--to {bucket} --name {pipeline}" if piped else pipeline
+    return f"--to {shlex.quote(bucket)} --name {pipeline}" if piped else pipeline
 
 
 def full_run(pipeline: str, streams: Iterable[str] = ()) -> str:
     """The command that loads a pipeline, or some of its streams, from the start."""
     return " ".join(["singer-bridge run", pipeline, "--full", *(f"-s {shlex.quote(stream)}" for stream in streams)])
+
+
+def selecting(pipeline: str, pattern: str) -> str:
+    """The command that adds a pattern to `source.select`."""
+    return f"singer-bridge select {pipeline} {shlex.quote(pattern)}"
 
 
 def reload(pipeline: Pipeline, streams: Sequence[str], name: str = "", *, piped: bool = False, mark: str = "") -> str:

@@ -36,6 +36,10 @@ _TIMES = re.compile(r"\b(timestamp|timestamptz|datetime)", re.IGNORECASE)
 _ORDER: tuple[Kind, ...] = ("updated", "created", "number")
 
 
+BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+"""What ends a line of YAML, and none of JSON: as JSON escapes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A column that a tap could replicate by."""
@@ -72,14 +76,18 @@ class Proposal:
 
     def line(self) -> str:
         """As a line to paste below `streams:` in bridge.yaml."""
-        # A column may be called `${cmd:...}`: in bridge.yaml that would be more than a name.
-        keys = ", ".join(f"{name}: {_plain(value.replace('${', '$${'))}" for name, value in self.settings().items())
-        return f"{_plain(self.stream)}: {{{keys}}}"
+        keys = ", ".join(f"{name}: {yaml_value(value)}" for name, value in self.settings().items())
+        return f"{yaml_text(self.stream)}: {{{keys}}}"
 
 
-def _plain(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A text in YAML, quoted only if necessary."""
-    return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text).decode().strip()
+    return text if re.fullmatch(r"[A-Za-z_][\w-]*", text) else dumps(text, ascii_only=False).decode().translate(BREAKS)
+
+
+def yaml_value(text: str) -> str:
+    """The same as a value: a column may be called `${cmd:...}`, which in bridge.yaml would be more than a name."""
+    return yaml_text(text.replace("${", "$${"))
 
 
 def propose(entry: StreamEntry, nulls: Collection[str] = (), log: str | None = None) -> Proposal:

@@ -13,6 +13,7 @@ only as far as the server had read the log for it a moment before: what was in t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,4 +75,6 @@ def started(stream: str, bookmark: int | None, confirmed: int, note: Note | None
 
 
 def _refused(stream: str, why: str, at: int, confirmed: int) -> SlotError:
-    return SlotError(why, hint=f"run with --full -s {stream}", stream=stream, position=text(at), slot=text(confirmed))
+    return SlotError(
+        why, hint=f"run with --full -s {shlex.quote(stream)}", stream=stream, position=text(at), slot=text(confirmed)
+    )

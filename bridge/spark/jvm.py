@@ -41,6 +41,9 @@ done
 kill -9 "$0"
 """
 
+LITERAL = {"spark.sql.variable.substitute": "false"}
+"""Else Spark would fill in `${env:NAME}`, a variable of this machine, in a view of a bucket and in names of columns."""
+
 
 def refuse_another_session() -> None:
     """Raise `SettingsError` if this process has a Spark session already: pyspark allows one, and it is not ours."""
@@ -88,7 +91,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
             defaults["spark.authenticate"] = "true"  # its ports are open to all users of this machine
         if "SPARK_HOME" not in os.environ:  # otherwise it may be another Spark than our pyspark's
             defaults["spark.python.daemon.module"] = "bridge.spark.daemon"
-    return defaults | conf | {"spark.master": _retrying(master)}
+    return defaults | conf | LITERAL | {"spark.master": _retrying(master)}
 
 
 def _splits(folder: Path) -> bool:

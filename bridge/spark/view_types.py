@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from bridge.errors import SettingsError
 from bridge.settings.transform_sql import quoted
 from bridge.settings.view_sql import VIEW, Aggregate, Key, View
+from bridge.spark.jvm import LITERAL
 from bridge.spark.transform import check_plan, first_line
 from bridge.spark.types import arrow_field, spark_schema
 from bridge.views.algebra import TypedView, arguments_sql, table_schema
@@ -21,7 +22,7 @@ from bridge.views.fit import check_key, check_names, check_types, missing, no_co
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FIXED = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+_FIXED = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"} | LITERAL
 _TUNING = tuple(
     f"spark.sql.{name}"
     for name in (

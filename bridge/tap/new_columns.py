@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.settings.commands import reload
+from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import (
     Catalog,
@@ -138,14 +138,14 @@ def dropped_table(
         for one in (now or {"streams": []})["streams"]
         if lost and stream_id(one) not in existing and columns(one).keys() == columns(lost).keys()
     ]
-    select = f"singer-bridge select {pipeline.name}"
     text = (
         "the source has no such table any more: it was dropped or renamed, or the tap's user may not read it; its rows "
         "stay in the lake, which gets neither changes nor new ones. "
-        f"`singer-bridge discover {pipeline.name}` brings the catalog up to date, `{select} '!{name}'` leaves it out"
+        f"`singer-bridge discover {pipeline.name}` brings the catalog up to date, "
+        f"`{selecting(pipeline.name, f'!{name}')}` leaves it out"
     )
     if len(alike) == 1:
-        text += f". The new table {alike[0]} has the same columns; if that is it: `{select} '{alike[0]}'`"
+        text += f". The new table {alike[0]} has the same columns; is that it? `{selecting(pipeline.name, alike[0])}`"
     return ColumnNews(name, DROPPED_TABLE, text)
 
 
@@ -179,11 +179,11 @@ class _Stream:
             return True
         discover = f"singer-bridge discover {self.pipeline.name}"
         if log_based and by_pattern:
-            leave = f"`singer-bridge select {self.pipeline.name} '!{self.name}.{column}'`"
+            leave = f"`{selecting(self.pipeline.name, f'!{self.name}.{column}')}`"
             hint = f"`{discover}` takes it in; {leave}, or new_columns: ignore for the stream, leaves it out"
             what = "a new column is selected and not in the catalog, and the changes of this run would be lost for it"
             raise SettingsError(what, hint=hint, stream=self.name, column=column)
-        later = "" if choice.loaded else f" and `singer-bridge select {self.pipeline.name} '{self.name}.{column}'`"
+        later = "" if choice.loaded else f" and `{selecting(self.pipeline.name, f'{self.name}.{column}')}`"
         later = later if choice.status != "unsupported" else " notes it; the tap cannot extract it"
         text = f"the source has a new column {column}, which is not loaded: `{discover}`{later}"
         update.news.append(ColumnNews(self.name, NEW, f"{text}; or new_columns: ignore"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -254,7 +255,7 @@ class Source:
         self.notes += notes
         for text, guess in unmatched(catalog, patterns):
             if text in self.catalogs.removed:  # a similar name would be another table
-                remove = f"singer-bridge select {self.pipeline.name} --rm '{text}'"
+                remove = f"singer-bridge select {self.pipeline.name} --rm {shlex.quote(text)}"
                 self.notes.append(f"select: {text} was dropped or renamed. `{remove}`")
             elif not text.startswith("!") or not is_glob(text):  # "!*.secret_*" may be meant for future columns
                 self.notes.append(f"select: {text} matches nothing. {guess}".strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bridge.errors import BridgeError, TapError, TimedOut
-from bridge.settings.commands import reload
+from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, stream_ids
 from bridge.slots.guard import log_based
@@ -58,7 +58,7 @@ def _no_table(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
     lost = [name for name in streams if any(name == one or name.endswith(f"-{one}") for one in named)]
     return "".join(
         f"the source has no table {name}, or the tap's user may not read it: `singer-bridge discover {pipeline.name}` "
-        f"brings the catalog up to date, `singer-bridge select {pipeline.name} '!{name}'` loads the others\n"
+        f"brings the catalog up to date, `{selecting(pipeline.name, f'!{name}')}` loads the others\n"
         for name in lost[:1]
     )
 

@@ -26,6 +26,7 @@ from bridge.load.checks.changed_values import COMPLETE
 from bridge.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, replication_method, root_facts, selected_streams, stream_entry, stream_ids
+from bridge.singer.replication import yaml_text
 from bridge.singer.state import has_own_bookmark, is_empty, is_flat, resume_points, shared_part
 
 
@@ -174,9 +175,10 @@ class HeldBack:
                 continue  # rows that are merged or replaced are not doubled if they come again
             own = stream.is_apart or any(has_own_bookmark(each, stream.names) for each in (before, state))
             if stream.name in barrier.read and not own:
+                name = yaml_text(stream.name)
                 raise self._impossible(
                     f"the bookmark of another stream may cover the rows of {stream.name}, which has none of its own",
-                    f"if no other stream's rows bring them along: streams: {{{stream.name}: {{parent: {stream.name}}}}}"
+                    f"if no other stream's rows bring them along: streams: {{{name}: {{parent: {name}}}}}"
                     f"; if one does, name it there, and they are held back together",
                 )
 

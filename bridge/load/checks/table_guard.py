@@ -7,6 +7,7 @@ fails.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.records import RejectFile, StagedTable
 from bridge.settings.commands import full_run, pipeline_arguments
 from bridge.settings.options import Pipeline
+from bridge.singer.replication import yaml_text
 from bridge.write.report import WorkReport
 
 
@@ -140,7 +142,7 @@ class Guard:
     def _how(self, stream: str, limit: str) -> str:
         name = self._pipeline.name
         where = pipeline_arguments(name, self._pipeline.destination.bucket, piped=self._piped)
-        show = f"look at them: singer-bridge rejects show {where} -s {stream}"
+        show = f"look at them: singer-bridge rejects show {where} -s {shlex.quote(stream)}"
         refresh = "have the tap discover again" if self._piped else f"singer-bridge run {name} --refresh-catalog"
         again = f"if the column has another type by now: {refresh}"
         return f"{show}\n{again}\nto load what fits all the same, {self._accept(stream, limit)}"
@@ -148,12 +150,12 @@ class Guard:
     def _later(self, stream: str) -> str:
         show, refresh = self._how(stream, "rejected").splitlines()[:2]
         where = show.partition("rejects show ")[2]
-        ignore = f"to have such a run succeed: streams: {{{stream}: {{guard: {{rejected: null}}}}}}"
+        ignore = f"to have such a run succeed: streams: {{{yaml_text(stream)}: {{guard: {{rejected: null}}}}}}"
         return f"{show}\n{refresh}\nwhen they fit: singer-bridge rejects replay {where}\n{ignore}"
 
     def _accept(self, stream: str, limit: str) -> str:
         """The hint that says how to let the commit through."""
-        always = f"streams: {{{stream}: {{guard: {{{limit}: null}}}}}}"
+        always = f"streams: {{{yaml_text(stream)}: {{guard: {{{limit}: null}}}}}}"
         run = full_run(self._pipeline.name, [stream]) if self._full else f"singer-bridge run {self._pipeline.name}"
         return f"set {always}" if self._piped else f"once: {run} --no-guard\nalways: {always}"
 

@@ -15,6 +15,7 @@ from bridge.lake.records import TableState
 from bridge.load.barriers import Mode
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, key_properties, replication_key, replication_method, root_facts, stream_entry
+from bridge.singer.replication import yaml_text
 
 _MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
@@ -144,13 +145,13 @@ def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True
 
 
 def _decision(stream: str) -> str:
-    return f'streams: {{"{stream}": {{replication_method: FULL_TABLE}}}}, or {{load_method: append-only}}'
+    return f"streams: {{{yaml_text(stream)}: {{replication_method: FULL_TABLE}}}}, or {{load_method: append-only}}"
 
 
 def refusal(pipeline: Pipeline, streams: Sequence[str], *, piped: bool = False) -> SettingsError:
     """The error for a run that would add these streams' rows again, with the settings to paste."""
     full = "load_method: overwrite" if piped else "replication_method: FULL_TABLE"
-    lines = [f'    "{stream}": {{{full}}}' for stream in streams[:_LISTED]]
+    lines = [f"    {yaml_text(stream)}: {{{full}}}" for stream in streams[:_LISTED]]
     more = [f"    # and {len(streams) - _LISTED} more"] if len(streams) > _LISTED else []
     where = "the target's settings" if piped else f"bridge.yaml, under pipelines.{pipeline.name}"
     hint = [

@@ -22,7 +22,7 @@ from bridge.load.tables.methods import Method, decide, of_catalog, refusal
 from bridge.load.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
 from bridge.schema.merging import Evolution
 from bridge.schema.table_schema import TableSchema, merge
-from bridge.settings.commands import reload
+from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
 from bridge.singer.catalog import (
@@ -34,6 +34,7 @@ from bridge.singer.catalog import (
     replication_method,
 )
 from bridge.singer.messages import Schema
+from bridge.singer.replication import yaml_value
 from bridge.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.storage import Storage
 from bridge.write.keys import check_keys, refuse_new_columns
@@ -45,14 +46,13 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
     """Raise `SettingsError` where RECORDs of several selected streams have one name: they would share a table."""
     for name in names:
         if ids := namesakes(catalog, name):
-            apart = " and ".join(f'select: ["{one}"]' for one in ids[:3]) + (" ..." if len(ids) > 3 else "")
+            apart = " and ".join(f"select: [{yaml_value(one)}]" for one in ids[:3]) + (" ..." if len(ids) > 3 else "")
             hint = (
                 f"load them by pipelines of their own, each with one of them under source: {apart}; "
-                f"or leave all but one out: singer-bridge select {pipeline} --exclude {ids[-1]}"
+                f"or leave all but one out: {selecting(pipeline, f'!{ids[-1]}')}"
             )
-            listed = ", ".join(ids)
             what = "the tap calls the records of several streams by one name, so they would share a table"
-            raise SettingsError(what, hint=hint, name=name, streams=listed)
+            raise SettingsError(what, hint=hint, name=name, streams=", ".join(ids))
 
 
 class TablePlanner:

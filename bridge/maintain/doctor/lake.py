@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import time
 import uuid
@@ -216,7 +217,8 @@ def _rights(root: Path, pipeline: Pipeline) -> Iterator[Finding]:
     closed += [lease] if lease.exists() and not os.access(lease, os.R_OK | os.W_OK) else []
     if closed:
         shown = ", ".join(map(str, closed[:_LISTED])) + (", ..." if len(closed) > _LISTED else "")
-        hint = f"give them to the user that runs singer-bridge, such as by chown -R {os.geteuid()} {root}"
+        command = shlex.join(["chown", "-R", str(os.geteuid()), str(root)])
+        hint = f"give them to the user that runs singer-bridge, such as by {command}"
         raise LakeError("this user cannot read or write folders of the lake", hint=hint, closed=shown)
     yield fine("rights", "this user can read and write every folder of this pipeline")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from bridge.durations import duration
 from bridge.errors import SettingsError, TapError, did_you_mean
 from bridge.maintain.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.maintain.doctor.postgres import postgres_checks
+from bridge.settings.commands import selecting
 from bridge.settings.options import Pipeline
 from bridge.singer.catalog import Catalog, selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.singer.selection import loaded_streams, select, unmatched
@@ -140,7 +140,7 @@ def _without_catalog(pipeline: Pipeline, discovered: Catalog) -> Finding:
         return fine("streams", f"no catalog is passed: the tap decides, and selects {first_of(sorted(loaded))}")
     name, first = pipeline.name, stream_id(user_streams_first(discovered)[0])
     text = "nothing is selected, and there is no catalog: with most taps a run then loads no record"
-    fix = f"singer-bridge discover {name}, then choose: singer-bridge select {name} {shlex.quote(first)}"
+    fix = f"singer-bridge discover {name}, then choose: {selecting(name, first)}"
     return warning("streams", text, fix)
 
 

@@ -5,6 +5,7 @@ Checking takes no lease and writes nothing. Filling again is one commit, under t
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -163,7 +164,7 @@ def _problem(log: Log, stream: TableState | None, view: View, table: TableState,
         return {"problem": "there is no table of its stream", "fix": fix}
     columns = read_schema(log.storage, log.pipeline, stream.schema).arrow
     typed = spark(lambda session, _context, _shipped: analysed(session, view, columns))
-    refill = {"fix": _REFILL.format(view=view.name), "repairable": True}
+    refill = {"fix": _REFILL.format(view=shlex.quote(view.name)), "repairable": True}
     if TableSchema(typed.schema).hash != table.schema:
         return {"problem": "has other columns than its SELECT gives"} | refill
     rows = [

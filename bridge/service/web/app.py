@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -104,7 +104,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 def _answer(request: Request, status: int, kind: str, message: str, hint: str) -> Response:
     if request.scope["path"].startswith("/api/"):
-        return JSONResponse({"error": {"type": kind, "message": message, "hint": hint}}, status)
+        return api.answer({"error": {"type": kind, "message": message, "hint": hint}}, status)
     return page(request, "error.html", status, message=message, hint=hint, status_code=status)
 
 

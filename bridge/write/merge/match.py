@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -264,7 +265,7 @@ def _check_partial(stream: str, leaving: pa.Table, partition_by: Sequence[Partit
     columns = {partition.column for partition in partition_by}
     for row in leaving.filter(pc.invert(is_deleted(leaving))).select([ABSENT.name]).to_pylist():
         if not columns & set(row[ABSENT.name]):
-            hint = f"run --full -s {stream}; and partition by a column that no UPDATE changes"
+            hint = f"run --full -s {shlex.quote(stream)}; and partition by a column that no UPDATE changes"
             text = "an UPDATE moves a row to another partition, and lacks columns of it that did not change"
             raise DataError(text, hint=hint, stream=stream)
 

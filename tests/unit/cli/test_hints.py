@@ -10,9 +10,12 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from bridge.cli import cli
-from bridge.settings.commands import full_run, reload
+from bridge.load.tables.methods import refusal
+from bridge.settings.commands import full_run, pipeline_arguments, reload, selecting
+from bridge.singer.replication import yaml_text, yaml_value
 from tests.unit.conftest import Load
 
 BRIDGE = Path(__file__).parents[3] / "bridge"
@@ -80,6 +83,50 @@ def test_every_command_in_a_text_is_one() -> None:
 def test_what_is_no_command_is_found(words: str, problem: str) -> None:
     """The test above sees a wrong verb, a wrong verb of a group, and a wrong flag."""
     assert wrong(words, is_marked=True) == problem
+
+
+OF_A_SOURCE = re.compile(r"(?:(?:^| )(?:-s|--stream|--exclude|--rm|--to|--view)[ =]|singer-bridge [^`\n]*'!?)$")
+"""What stands before a value of a command that a source, a bucket or a user names as it likes."""
+
+
+def unquoted(code: str) -> list[str]:
+    """The values in f-strings that a shell would read as more than a word."""
+    result = []
+    for node in ast.walk(ast.parse(code)):
+        before = ""
+        for part in node.values if isinstance(node, ast.JoinedStr) else ():
+            if isinstance(part, ast.FormattedValue):
+                value = ast.unparse(part.value)
+                result += [value] if OF_A_SOURCE.search(before) and "quote(" not in value else []
+                before += VALUE
+            else:
+                before += str(part.value) if isinstance(part, ast.Constant) else ""
+    return result
+
+
+def test_a_name_is_one_word_for_the_shell() -> None:
+    """A stream may be called `x; touch y`: wherever a text names it in a command, it is quoted as the shell does."""
+    reasons = ("cli/state/change.py", "cli/state/exchange.py", "service/web/actions.py")  # what a commit says of itself
+    files = [path for path in sorted(BRIDGE.rglob("*.py")) if not str(path).endswith(reasons)]
+    assert not {str(path): values for path in files if (values := unquoted(path.read_text()))}
+    assert (
+        unquoted('f"run p --full -s {stream}"')
+        == unquoted("""f"singer-bridge select {p} '!{stream}'" """)
+        == ["stream"]
+    )
+    assert pipeline_arguments("p", "./a b", piped=True) == "--to './a b' --name p"
+    assert shlex.split(selecting("p", "!it's; touch x")) == ["singer-bridge", "select", "p", "!it's; touch x"]
+
+
+def test_a_name_is_a_name_in_bridge_yaml(settings: Load) -> None:
+    """Pasted below `streams`, a stream's name adds no other key, and starts no command."""
+    name = 'a": {load_method: "${cmd:touch x}"}, "b'
+    text = "pipelines: {p: {source: {tap: t}, destination: {bucket: b}, streams: {STREAMS}}}"
+    line = f"{yaml_text(name)}: {{replication_method: FULL_TABLE}}"
+    pipeline = settings(text.replace("STREAMS", line)).pipeline("p")
+    assert list(pipeline.streams) == [name]
+    assert name not in str(refusal(pipeline, [name]).hint)
+    assert yaml.safe_load(f"[{yaml_value(name)}]") == [name.replace("${", "$${")]
 
 
 def test_a_stream_with_blanks_is_quoted(settings: Load) -> None:

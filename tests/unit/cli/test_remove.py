@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bridge.lake.lease import take
+from bridge.lake.ownership import Owner, claim
 from bridge.settings.load import check
+from bridge.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
 from tests.support.tables import INTEGER, Shop
 from tests.support.terminal import talked
@@ -95,6 +97,18 @@ def test_the_lake_stays_until_somebody_types_what_is_said(typed: Typed, file: Pa
     Shop(folder).load("orders", ID, [{"id": 1}])
 
 
+def test_a_table_s_folder_behind_a_link(typed: Typed, file: Path, folder: Path) -> None:
+    """No command is printed that would delete what lies outside of the bucket, where somebody's link leads."""
+    shop = Shop(folder)
+    shop.load("orders", ID, [{"id": 1}])
+    claim(LocalStorage(shop.root), "shop/theirs", Owner("other", "theirs"), shared=False)  # each is named by itself
+    (shop.root / "shop").rename(folder / "outside")
+    (shop.root / "shop").symlink_to(folder / "outside")
+    done = typed("remove shop --dry-run")
+    assert "a link in the bucket leads out of it" in done.err
+    assert "rm -rf" not in done.err
+
+
 def test_a_folder_of_several_pipelines(typed: Typed, file: Path, folder: Path) -> None:
     """Of a folder in which another pipeline has tables, only its own are named."""
     one = Shop(folder)
@@ -151,6 +165,8 @@ def test_what_it_says_of_a_replication_slot(typed: Typed, file: Path, folder: Pa
     assert drop.format("shop_live") in typed("remove shop --dry-run").err
     assert drop.format("tappostgres") in typed("remove new --dry-run").err
     assert "slot" not in typed("remove other --dry-run").err
+    (shop.root / ".bridge/shop/slot.json").write_text(json.dumps({"slot": "x'); DROP TABLE t; --"}))
+    assert drop.format("x''); DROP TABLE t; --") in typed("remove shop --dry-run").err  # all of it is one text
 
 
 @pytest.mark.parametrize(

@@ -198,11 +198,11 @@ def test_a_run_record_that_names_another_run(lake: Path, tmp_path: Path, typed: 
         done = typed(f"{verb} {OPTIONS}")
         assert (done.code, "Traceback" in done.err, "a line" in done.out) == (3, False, False), (verb, done)
         assert ("a run record" in done.err, "delete it" in done.err) == (True, True), verb
-    for verb, key in (("runs list", "run_id"), ("status", "run_id"), ("sql 'FROM bridge.runs'", "run_id")):
+    for verb in ("runs list", "status", "sql 'FROM bridge.runs'"):
         done = typed(f"{verb} {OPTIONS} --json")
         rows = json.loads(done.out)
         row = rows[0] if isinstance(rows, list) else rows
-        assert (done.code, row[key], row["status"]) == (0, run, "unreadable"), (verb, done)
+        assert (done.code, row["run_id"], row["status"]) == (0, run, "unreadable"), (verb, done)
         assert run in typed(f"{verb} {OPTIONS}").out
 
 

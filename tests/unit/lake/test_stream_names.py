@@ -39,7 +39,7 @@ def test_a_name_that_several_selected_streams_share() -> None:
     assert namesakes(both, "shop-people") == []
     with pytest.raises(SettingsError, match="by one name, so they would share a table name=people") as caught:
         refuse_namesakes("p", both, ["shop-people", "people"])
-    assert 'select: ["shop-people"] and select: ["crm-people"]' in caught.value.hint
+    assert "select: [shop-people] and select: [crm-people]" in caught.value.hint
     one = catalog(people("shop-people", selected=True), people("crm-people", selected=False))
     refuse_namesakes("p", one, ["people"])
 

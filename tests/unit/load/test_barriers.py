@@ -328,10 +328,14 @@ def test_a_schema_without_rows_empties_its_table() -> None:
 
 
 def test_a_half_loaded_table_keeps_its_method() -> None:
-    """A table that became append-only while it was half loaded is refused with what to do."""
-    with pytest.raises(SettingsError, match="changed its load method") as caught:
-        Run(marks(a={"version": 3, "pk": 1}), staged={"a": 3}).play("schema a")
-    assert caught.value.hint == "set load_method back to what it was"
+    """A table that became another while it was half loaded is refused with what to do; `--full` appends no rows."""
+    again = "set load_method back to what it was; or start the table again: --full -s 'a b'"
+    hints: dict[Mode, str] = {"append": "set load_method back to what it was", "upsert": again}
+    for mode, hint in hints.items():
+        run = Run(marks(**{"a b": {"version": 3, "pk": 1}}), staged={"a b": 3})
+        with pytest.raises(SettingsError, match="changed its load method") as caught:
+            run.epochs.open(StreamProgress("a b", mode, "", TABLE, 0, []))
+        assert caught.value.hint == hint
 
 
 def test_streams_that_do_not_speak_keep_their_bookmark() -> None:

@@ -91,7 +91,7 @@ def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:
     error = refusal(pipeline(tmp_path), [f"s{n}" for n in range(10)])
     assert error.hint.count("replication_method: FULL_TABLE}\n") == 8
     assert "# and 2 more" in error.hint
-    assert '"s": {load_method: overwrite}' in refusal(pipeline(tmp_path), ["s"], piped=True).hint
+    assert " s: {load_method: overwrite}" in refusal(pipeline(tmp_path), ["s"], piped=True).hint
 
 
 @pytest.mark.parametrize(

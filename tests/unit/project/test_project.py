@@ -268,3 +268,28 @@ def test_variables_are_written_once(tmp_path: Path) -> None:
     set_variables(secret, {"P": "other", "Q": "2"})
     assert read_dotenv(secret) == {"P": password, "Q": "2"}
     assert stat.S_IMODE(os.stat(secret).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("required", [True, False])
+def test_what_a_tap_calls_its_settings_starts_no_command(tmp_path: Path, mark: str, required: bool) -> None:
+    """Whatever a tap says of itself: the file has its settings and no other key, and no command of its own."""
+    evil = f"x{mark}      evil: ${{cmd:touch started}}"
+    file, short = tmp_path / "bridge.yaml", f"s{mark}      e: ${{cmd:touch started}}"
+    settings = (
+        Setting(evil, "string", required, False, evil, (), evil),
+        Setting("a", "string", required, False, None, (short,), ""),
+        Setting("b", "object", required, False, {"k": evil}, (), ""),
+        Setting(short, "string", required, True, None, (), ""),
+    )
+    about = About("tap-x", "1", (), settings)
+    file.write_text("pipelines:\n")
+    append_pipeline(file, "new", Entry("tap-x", about, prefix="t", bucket="lake", select=[evil], name="new").text())
+    names = [name for name in os.environ if name.startswith("T_")]
+    environ = dict.fromkeys([*names, *re.findall(r"\$\{(T_\w+)\}", file.read_text())], "v")
+    source = load(file, environ).pipeline("new").source
+    kept = {evil: evil, "a": "v", "b": {"k": evil}, short: "v"} if required else {}
+    assert (source.config, source.select) == (kept, [evil])
+    assert not (tmp_path / "started").exists()
+    lines = "\n".join(Entry("tap-x", about, prefix="t").all_settings())
+    assert (yaml.safe_load(lines) or {}).keys() == kept.keys()

@@ -139,3 +139,24 @@ def test_an_unreadable_record_serves_nothing(text: bytes, shop: Pipeline) -> Non
     before = ran(shop, 90, "success")
     assert served_until(shop, NOW) == before
     assert is_due(shop)
+
+
+@pytest.mark.parametrize("status", ["success", "failed", "interrupted", "running"])
+@pytest.mark.parametrize("year", ["0001", "9999"])
+def test_a_time_that_no_clock_says(shop: Pipeline, status: str, year: str) -> None:
+    """A record of the year 1 is unreadable: it neither ends the service, in whichever zone, nor moves the schedule."""
+    ran(shop, 95, "success")
+    ran(shop, 5, status, started=f"{year}-01-01T00:00:00+00:00", process=DEAD)
+    assert shop.schedule
+    until = served_until(shop, NOW)
+    assert until == NOW - timedelta(minutes=95)
+    times = Timetable()
+    times.begin(shop.name, shop.schedule.model_copy(update={"timezone": "America/New_York"}), until)
+    assert times.due(NOW)
+
+
+@pytest.mark.parametrize("status", ["interrupted", "running"])
+def test_an_unfinished_run_at_a_time_that_no_clock_says(shop: Pipeline, status: str) -> None:
+    """It is as if the pipeline never ran."""
+    ran(shop, 5, status, started="0001-01-01T00:00:00+00:00", process=DEAD)
+    assert served_until(shop, NOW) is None

@@ -223,4 +223,4 @@ def test_a_pattern_of_a_table_that_was_renamed(tap: Scripted, source: Any) -> No
     source().discover()
     made = source(select=["orders", "sales"])
     made.catalog([], refresh=False)
-    assert made.notes == ["select: orders was dropped or renamed. `singer-bridge select shop --rm 'orders'`"]
+    assert made.notes == ["select: orders was dropped or renamed. `singer-bridge select shop --rm orders`"]

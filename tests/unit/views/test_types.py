@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from bridge.errors import SettingsError
 from bridge.schema.json_schema import TIMESTAMP
 from bridge.settings.view_sql import read_view
-from bridge.spark.view_types import analysed, needed_columns, plain_keys
+from bridge.spark.view_types import analysed, needed_columns, plain_keys, view_session
 from bridge.views.algebra import TypedView
 
 COLUMNS = pa.schema(
@@ -140,3 +140,11 @@ def test_a_name_in_group_by_that_the_stream_has_is_ambiguous(spark: SparkSession
     with pytest.raises(SettingsError, match="a name in GROUP BY is a column of the stream, and another one"):
         analysed(spark, read_view("v", text + "day"), COLUMNS)
     assert analysed(spark, read_view("v", text + "1"), COLUMNS).schema.field("day").type == pa.date32()
+
+
+def test_no_variable_of_this_machine_is_filled_in(spark: SparkSession) -> None:
+    """A view's SELECT may come out of a bucket, a column's name out of a source: `${env:PATH}` in them is text."""
+    written = ["${env:PATH}", "${system:user.home}", "${spark.app.name}"]
+    query = f"SELECT {', '.join(f'{one!r}' for one in written)}, `${{env:PATH}}` FROM VALUES (1) AS s(`${{env:PATH}}`)"
+    for session in (spark, view_session(spark)):
+        assert list(session.sql(query).collect()[0]) == [*written, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,3 +177,14 @@ def test_a_dead_run_and_a_live_one(shop: Shop) -> None:
     assert "recover" in raised.value.hint
     assert shop.refill().commit == 3, "after the fence"
     assert not any(one.problem for one in shop.verify().values())
+
+
+def test_a_select_that_somebody_put_into_the_bucket(tmp_path: Path, spark: SparkSession) -> None:
+    """It brings nothing of this machine's environment to light, not even in an error."""
+    shop = Shop(tmp_path, spark, (1, 2))
+    for path in (shop.root / f".bridge/{PIPELINE}/commits").iterdir():
+        path.write_text(path.read_text().replace("max(v) AS most", "max(CAST('${env:PATH}' AS bigint)) AS most"))
+    checked = shop.verify()["sums"]
+    assert checked.problem
+    assert os.environ["PATH"] not in f"{checked}"
+    assert "${env:PATH}" in f"{checked}"

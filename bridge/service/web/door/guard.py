@@ -7,7 +7,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,6 +53,8 @@ class Guard:
             answer.session = session
             refusal = await self._refusal(request, session)
             await (refusal or self._app)(scope, receive, answer)
+        except ClientDisconnect:
+            return  # in the middle of its request: nobody waits for an answer
         except Exception:  # an error of ours: its text may hold anything, so the log has it and no page
             if answer.began:
                 raise

@@ -156,3 +156,10 @@ def test_figures_need_the_token(open_page: Open) -> None:
     page = open_page(host="0.0.0.0", token=TOKEN, base_url="http://bridge.example")
     assert page.client.get("/metrics").status_code == 401
     assert page.client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_an_error_about_what_no_text_holds(page: Page) -> None:
+    """Half of a character in a request is the caller's mistake, and no error of ours."""
+    body = b'{"\\ud800": true}'
+    answer = page.client.post("/api/pipelines/shop/runs", content=body, headers=OWN)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "SettingsError")

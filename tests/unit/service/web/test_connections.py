@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from bridge.service.web import hub
 from bridge.service.web.door import connections
+from bridge.service.web.door.access import Access
 from bridge.service.web.door.connections import raise_file_limit
+from bridge.service.web.door.guard import Guard
 from bridge.service.web.server import page_served
 from bridge.settings.service import Service
 from tests.support.busy_lake import write_settings
@@ -87,6 +91,26 @@ def test_a_request_that_does_not_end(port: int, sent: bytes, monkeypatch: pytest
         except ConnectionError:
             return
     pytest.fail("it was never closed")
+
+
+def test_a_request_that_is_broken_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is answered, and no line of the service's log is spent on it."""
+    guard, sent = Guard(make_no_answer, Access.of("127.0.0.1", None, tmp_path / "out")), list[Any]()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(guard(scope, receive, send))
+    assert not sent
+    assert not caplog.records
+
+
+async def make_no_answer(*_: Any) -> None:
+    pytest.fail("the request was never whole")
 
 
 def test_a_connection_that_is_used_stays(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,3 +162,11 @@ def test_runs_from_the_future_hide_none(page: Page) -> None:
         run,
     ]
     assert ahead[0] in page.get("/pipelines/failing/runs")
+
+
+def test_a_name_that_no_text_holds_hides_no_other(page: Page) -> None:
+    """Half of a character, as a stream's name: the figures of all pipelines are there, and those of this stream."""
+    nonsense(page, "quiet", {"streams": {"\ud800": {"records": 7}}})
+    figures = page.get("/metrics")
+    assert 'singer_bridge_run_success{pipeline="failing"} 0.0' in figures
+    assert 'singer_bridge_run_records{pipeline="quiet",stream="\\\\ud800"} 7.0' in figures
