@@ -95,7 +95,7 @@ def left_slot(pipeline: Pipeline, home: Path, storage: Storage | None) -> Iterat
         name = source.slot if source else ""
     if name:
         what = f"the replication slot {name} in the database, if it exists: it keeps the server's log for as long"
-        yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}')")
+        yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}');")
 
 
 def _argv(pipeline: Pipeline, home: Path) -> list[str]:

@@ -41,7 +41,7 @@ def remove(pipeline: str, *, file: Path | None, answer: Answer) -> None:
     """
     path = settings_file(file, "there is nothing to remove").absolute()
     planned = removal(path, pipeline, os.environ)
-    answer.require_consent("to remove it all the same: --yes; --dry-run shows what goes and what stays")
+    answer.require_consent("add --yes to remove it; --dry-run shows what goes and what stays")
     left = list(_left(path, planned, refuses=not answer.dry_run))
     going = [*(f"{pipeline} in {_short(file)}" for file in planned.texts), *map(_short, planned.paths)]
     if not answer.json_output and not is_quiet():

@@ -173,7 +173,8 @@ def test_an_unreadable_run_record(lake: Lake) -> None:
     """The record of the last run is named, with what to do; the other checks go on."""
     RunFile(lake.storage, "p", "20260101T000000Z-aaaa").finish(status="success")
     lake.storage.write(".bridge/p/runs/20260102T000000Z-aaaa.json", b"{")
-    findings = [one for one in run_checks(content_checks(lake.storage, "p")) if one.check == "last run"]
+    pipeline = Pipeline(name="p", source={"tap": "x"}, destination={"bucket": str(lake.storage.root)})
+    findings = [one for one in run_checks(content_checks(lake.storage, pipeline)) if one.check == "last run"]
     assert [one.status for one in findings] == ["warning", "ok"]
     assert "20260102T000000Z-aaaa" in findings[0].text
     assert findings[0].fix.startswith("delete it")
