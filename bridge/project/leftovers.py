@@ -94,7 +94,7 @@ def left_slot(pipeline: Pipeline, home: Path, storage: Storage | None) -> Iterat
         source = slot_source(pipeline, _argv(pipeline, home))
         name = source.slot if source else ""
     if name:
-        what = f"the replication slot {name} in the database, if it exists: it keeps the server's log for as long"
+        what = f"the replication slot {name} in the database, if it exists: it keeps the server's log until you drop it"
         yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}');")
 
 

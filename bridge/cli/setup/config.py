@@ -115,9 +115,7 @@ def _views(among: Readable, home: Path) -> tuple[list[Problem], list[str], list[
             for view in outlook.unknown:
                 text = f"view {view.name}: the columns of {view.stream} are not known yet"
                 typed = f"{plain} --env {env}" if env else plain
-                unknown.setdefault(
-                    text, f"{text}; `singer-bridge run {typed} --dry-run` asks the tap, the lake and Spark"
-                )
+                unknown.setdefault(text, f"{text}; `singer-bridge run {typed} --dry-run` finds out")
     return list(faults.values()), list(warnings), list(unknown.values())
 
 
