@@ -1,4 +1,4 @@
-"""The one flow of a verb that changes something: show the plan, stop at a dry run, ask, act, tell the result."""
+"""The one flow of a verb that changes something: show the plan, stop at a dry run, ask, act, print the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer:
         """Whether there is a question: it is no dry run, there is no `--yes`, and somebody is at the terminal."""
         return not (self.dry_run or self.yes) and sys.stdin.isatty()
 
-    def require_consent(self, hint: str, text: str = "nobody is there to be asked") -> None:
+    def require_consent(self, hint: str, text: str = "there is no terminal to ask on") -> None:
         """Raise `SettingsError` if this would change something without `--yes`, and nobody can be asked."""
         if not (self.dry_run or self.yes or sys.stdin.isatty()):
             raise SettingsError(text, hint=hint)

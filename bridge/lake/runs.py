@@ -211,7 +211,8 @@ def _now() -> str:
 
 def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
     """One run's record, or None. Raises `CorruptLake` for one that cannot be read, or that names another run."""
-    data = storage.read(pipeline_key(pipeline, "runs", f"{run}.json"))
+    key = pipeline_key(pipeline, "runs", f"{run}.json")
+    data = storage.read(key)
     if data is None:
         return None
     try:
@@ -221,10 +222,10 @@ def read_run(storage: Storage, pipeline: str, run: str) -> RunRecord | None:
         for time in filter(None, times):
             read_time(time)
     except (NotJson, ValidationError, ValueError) as error:  # UnicodeEncodeError: half of a character
-        raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", run=run) from error
+        raise CorruptLake("a run record is unreadable", hint="delete it; nothing depends on it", file=key) from error
     if (record.pipeline, record.run_id) != (pipeline, run):
         hint = "see who may write to the bucket, and delete it: nothing depends on it"
-        raise CorruptLake("a run record names another run than its file", hint=hint, run=run)
+        raise CorruptLake("a run record names another run than its file", hint=hint, file=key)
     return record
 
 

@@ -90,7 +90,7 @@ class Entry:
 
     def _config(self) -> Iterator[str]:
         if self.about is None:
-            yield "config:   # this tap does not tell its settings: look into its documentation"
+            yield "config:   # this tap does not list its settings: see its documentation"
             return
         yield "config:"
         for setting in self._required():

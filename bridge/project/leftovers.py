@@ -97,8 +97,8 @@ def left_slot(pipeline: Pipeline, home: Path, storage: Storage | None) -> Iterat
         name = source.slot if source else ""
     if name:
         name = name.replace("'", "''")  # whoever may write to the bucket may have named it
-        what = f"the replication slot {name} in the database, if it exists: it keeps the server's log for as long"
-        yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}')")
+        what = f"the replication slot {name} in the database, if it exists: it keeps the server's log until you drop it"
+        yield Left(what, f"in the database: SELECT pg_drop_replication_slot('{name}');")
 
 
 def _argv(pipeline: Pipeline, home: Path) -> list[str]:

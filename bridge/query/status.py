@@ -58,8 +58,8 @@ def ahead_text(ids: Sequence[str]) -> str:
     """What to say of runs from a clock that was ahead, newest first."""
     more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
     return (
-        f"{ids[0]}{more}: the clock of the machine that ran it was ahead. Schedules and the age of the data do not "
-        "count on it, and runs with the right time count as later ones. Set that clock right"
+        f"{ids[0]}{more}: the clock of the machine that ran it was ahead. Schedules and the age of the data "
+        "ignore it, and runs with the right time count as later ones. Correct that clock"
     )
 
 

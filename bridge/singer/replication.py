@@ -65,7 +65,7 @@ class Proposal:
     load_method: Literal["auto", "upsert", "append-only"]
     reason: str
     has_log: bool = False
-    """Whether the log of its database tells its changes."""
+    """Whether the log of its database has its changes."""
 
     def settings(self) -> dict[str, str]:
         """As the keys of `streams.<stream>` in bridge.yaml."""
@@ -129,7 +129,7 @@ def _reason(declared: str | None, method: str, column: str | None, keys: tuple[s
         return f"the catalog says {declared}"
     by = f", merged by {', '.join(keys)}" if keys else ""
     if method == "LOG_BASED":
-        return f"the server's log tells each insert, update and delete{by}"
+        return f"the server's log has each insert, update and delete{by}"
     if method == "INCREMENTAL":
         return f"{column} tells which rows are new or changed{by}; deleted rows stay"
     if keys:

@@ -55,7 +55,7 @@ class Table:
 
     @property
     def problem(self) -> str:
-        """Why the log does not tell its changes; empty if it does."""
+        """Why the log lacks its changes; empty if it has them."""
         if self.kind == "p":
             return "a partitioned table, whose changes come under its partitions' names"
         if self.kind in NO_LOG:
@@ -133,7 +133,7 @@ def _postgres(pipeline: Pipeline, source: SlotSource, database: Database, places
         settings |= {"replication_idle_exit_seconds": 10}
     settings = {key: value for key, value in settings.items() if not given.get(key)}
     slot = source.named(settings[source.setting])[0] if source.setting in settings else source.slot
-    statement = f"SELECT pg_create_logical_replication_slot('{slot}', '{PLUGIN}')"
+    statement = f"SELECT pg_create_logical_replication_slot('{slot}', '{PLUGIN}');"
     if any(facts.plugin == PLUGIN for facts in database.slots([slot])):
         statement = ""
     else:
@@ -180,5 +180,5 @@ def binlog_problem(log: Any, files: Any, grants: Any) -> str:
         return f"the server's binlog_row_image is {image}: its log lacks columns; set it to FULL"
     rights = " ".join(str(row[0]) for row in grants or ()).upper()
     if files is None or not re.search(r"REPLICATION SLAVE|ALL PRIVILEGES ON \*\.\*", rights):
-        return "the user may not read the log: GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* to it"
+        return "the user may not read the log: GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO that user"
     return ""

@@ -69,14 +69,14 @@ def make_in_background(master: str = "local[*]", *, asked: bool) -> bool:
 
 def slow_start(master: str) -> str:
     """Why Spark is not up at once, and what shortens that, in one line."""
-    ahead = "`singer-bridge serve` keeps one up ahead; `run --every` and `run --all` start the next while one loads"
-    text = f"each run starts a JVM for Spark. {ahead}"
+    ahead = "`singer-bridge serve` keeps one ready; `run --every` and `run --all` start the next one while a run loads"
+    text = f"Each run starts its own JVM for Spark. {ahead}"
     archive = class_archive() if is_local(master) and os.environ.get(VARIABLE) != "off" else None
     if archive is None or archive.path.exists():
         return text
     if archive.is_given_up():
-        return f"{text}. `singer-bridge doctor` says why no faster start is prepared here"
-    return f"{text}. The first starts take longest: after two of them a background process prepares faster ones"
+        return f"{text}. `singer-bridge doctor` says why no faster start is prepared on this machine"
+    return f"{text}. The first two starts are the slowest; after them a background process prepares faster ones"
 
 
 def make() -> None:

@@ -229,7 +229,7 @@ def test_a_log_that_can_be_read_is_proposed(logged: WalServer, project: Project)
     done = talked(f"add p --tap {project.tap}", [*login, *streams], project.folder)
     assert (done.code, "LOG_BASED is not proposed" in done.out) == (0, False), done.out
     text = (project.folder / "bridge.yaml").read_text()
-    assert "## the server's log tells each insert, update and delete, merged by id\n" in text
+    assert "## the server's log has each insert, update and delete, merged by id\n" in text
     source = load(project.folder / "bridge.yaml", {}).pipeline("p")
     assert {name: keys.replication_method for name, keys in source.streams.items()} == {
         "public-users": "LOG_BASED",
@@ -237,7 +237,7 @@ def test_a_log_that_can_be_read_is_proposed(logged: WalServer, project: Project)
         "public-logs": "FULL_TABLE",
         "public-totals": "FULL_TABLE",
     }
-    assert statement(done.out) == "SELECT pg_create_logical_replication_slot('singer_p', 'wal2json')"
+    assert statement(done.out) == "SELECT pg_create_logical_replication_slot('singer_p', 'wal2json');"
     assert logged.slots() == {}
     logged.sql(statement(done.out))
     follows(project, logged.sql)

@@ -244,7 +244,7 @@ def test_a_changed_column_type_never_empties_a_table(meltano: Project, sql: Any)
     asked(meltano, seconds=60)  # a tap that is too slow to be asked before each run
     done = meltano.command("run", "p")
     assert done.code == 1, done.err
-    assert "990 of 991 records of the overwrite were rejected, the table keeps its 991 rows column=a" in done.err
+    assert "990 of 991 records of the overwrite were rejected; the table keeps its 991 rows column=a" in done.err
     for typed in ('value="n', "rejects show p -s public-t", "run p --refresh-catalog"):
         assert typed in done.err
     assert meltano.rows("public-t", "count(*), min(a), max(a)", "1") == [(991, 1, 991)]
@@ -283,7 +283,7 @@ def test_a_stream_of_rejects_only(meltano: Project, sql: Any) -> None:
     asked(meltano, seconds=60)
     done = meltano.command("run", "p")
     assert done.code == 1
-    assert 'public-t: all of its records were rejected, nothing was committed column=a value="x"' in done.err
+    assert 'public-t: all of its records were rejected; nothing was committed column=a value="x"' in done.err
     assert meltano.run("--refresh-catalog")["streams"]["public-t"]["records"] == 2
     assert meltano.rows("public-t", "id, a") == [(1, "x"), (2, "y")]
 

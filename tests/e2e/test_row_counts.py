@@ -137,7 +137,7 @@ def changed_in_a_busy_log(project: Project, sql: Any, prefix: str) -> None:
     sql(f"insert into {prefix}same values (101)")
     texts = differing(project)
     assert texts.keys() == {"emptied", "moved"}
-    assert "it has 5 rows, and its source 0: rows were deleted there, or have another key" in texts["emptied"]
+    assert "it has 5 rows, and its source 0: rows were deleted there, or their key was changed" in texts["emptied"]
     assert "it has 6 rows, and its source 5" in texts["moved"]
     command = texts["emptied"].rpartition("load again: singer-bridge ")[2].split()
     assert differing(project, *command[2:]) == {}

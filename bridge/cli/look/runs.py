@@ -190,8 +190,8 @@ def _print(record: RunRecord, pipeline: Pipeline) -> None:
     facts = {"pipeline": record.pipeline, "run_id": record.run_id, "status": record.status}
     facts |= {"started": moment(record.started), "ended": moment(record.ended or "")}
     if record.records is not None:
-        read = "" if record.read in (None, record.records) else f"{record.read:,} read, committed "
-        facts["records"] = f"{read}{record.records:,}"
+        read = "" if record.read in (None, record.records) else f"{record.read:,} read, "
+        facts["records"] = f"{read}{record.records:,}{' committed' if read else ''}"
     facts["commits"] = "" if record.commits is None else str(record.commits)
     if record.ended:
         facts["duration"] = _duration(record)

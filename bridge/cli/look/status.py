@@ -58,6 +58,8 @@ def status(selection: Selection, notify: bool, exit_code: bool, json_output: boo
         for facts in pipelines:
             if facts.get("failures"):
                 note("error", "red", f"{facts['pipeline']}: {_failing(facts['failures'])}")
+            if facts["status"] == "unreadable" and "run_id" in facts:
+                note("warning", "yellow", f"{facts['pipeline']}: {facts['error']}. Delete it; nothing depends on it")
             _note_held_back(facts)
             if facts.get("ahead"):
                 note("warning", "yellow", f"{facts['pipeline']}: {ahead_text(facts['ahead'])}")
@@ -95,7 +97,8 @@ def _failing(failed: dict[str, Any]) -> str:
 
 def _note_held_back(facts: dict[str, Any]) -> None:
     for stream, why in facts.get("held_back", {}).items():
-        note("held back", "yellow", f"{facts['pipeline']}, {stream}: {why['message']}. {why['hint']}")
+        message = why["message"].removeprefix(f"{stream}: ")
+        note("held back", "yellow", f"{facts['pipeline']}, {stream}: {message}; {why['hint']}")
 
 
 def _row(facts: dict[str, Any], now: datetime) -> list[str]:

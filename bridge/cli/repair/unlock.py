@@ -80,7 +80,7 @@ def _confirm(pipeline: str, owner: dict[str, Any], answer: Answer) -> None:
     who = ", ".join(f"{key} {owner.get(key, 'unknown')}" for key in ("run", "pid", "host"))
     situation = f"{pipeline} is held since {moment(owner.get('since'))} by {who}; {_signs_of_life(owner)}"
     hint = "if that process is dead: --yes. A run takes over by itself when it gives no sign of life for a minute"
-    answer.require_consent(hint, f"nobody is there to be asked: {situation}")
+    answer.require_consent(hint, f"there is no terminal to ask on: {situation}")
     warn(situation)
     answer.goes_ahead("take it away?")
 

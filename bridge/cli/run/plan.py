@@ -88,6 +88,6 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["skipped"]:
         out.print(f"skipped, the last run completed them: {', '.join(facts['skipped'])}", soft_wrap=True)
     if not facts["catalog"]:
-        out.print("no catalog: the tap itself decides on the streams, and each SCHEMA on its load method")
+        out.print("no catalog: the tap chooses the streams, and the SCHEMA of each its load method")
     for warning in facts["warnings"]:
         note("warning", "yellow", warning)

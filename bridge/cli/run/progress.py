@@ -114,7 +114,7 @@ class Progress:
         if events.is_json():
             events.emit("info", "spark_starts", pipeline=name, message=self._note)
         else:
-            self._console.print(f"{name}: {self._run.stage}, {self._note}", soft_wrap=True)
+            self._console.print(f"{name}: {self._run.stage}. {self._note}", soft_wrap=True)
 
     def _line(self) -> None:
         streams = list(self._run.result.streams.values())

@@ -206,7 +206,7 @@ def _say(path: Path, name: str, description: About | None, missing: Sequence[str
     if answers.secrets:
         out.print(f"  secrets are in .env: {', '.join(answers.secrets)}", soft_wrap=True)
     if description is None:
-        out.print("  the tap does not tell its settings: look into its documentation, and write them below config")
+        out.print("  the tap does not list its settings: see its documentation, and write them below config")
     elif description.settings and not description.required and not (answers.values or answers.needed):
         text = f"  {description.name or 'the tap'} marks no setting as required; write what it needs below config"
         out.print(f"{text}: singer-bridge config tap {name} prints all", soft_wrap=True)

@@ -113,9 +113,9 @@ def _views(among: Readable, home: Path) -> tuple[list[Problem], list[str], list[
                 faults.setdefault(error.message, Problem(error, plain, env))
             warnings |= dict.fromkeys(outlook.warnings)
             for view in outlook.unknown:
-                text = f"view {view.name}: nobody knows the columns of {view.stream} yet"
+                text = f"view {view.name}: the columns of {view.stream} are not known yet"
                 typed = f"{plain} --env {env}" if env else plain
-                unknown.setdefault(text, f"{text}; `singer-bridge run {typed} --dry-run` asks tap, lake and Spark")
+                unknown.setdefault(text, f"{text}; `singer-bridge run {typed} --dry-run` finds out")
     return list(faults.values()), list(warnings), list(unknown.values())
 
 
@@ -213,7 +213,7 @@ def tap_(selection: Selection) -> None:
     argv = find_executable(tap.source.argv, programs, environ)
     described = about(argv, environ)
     if described is None:
-        hint = "look into its documentation"
-        raise TapError("the tap does not tell its settings", hint=hint, tap=Path(argv[0]).name)
+        hint = "see its documentation"
+        raise TapError("the tap does not list its settings", hint=hint, tap=Path(argv[0]).name)
     for line in Entry(argv[0], described, prefix=Path(argv[0]).name, name=tap.pipeline).all_settings():
         echo(line)

@@ -61,7 +61,7 @@ def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) ->
     proposals, ready = _proposals(source, catalog, streams)
     _print(proposals)
     answer = click.prompt(
-        "replicate them so?", type=click.Choice(["yes", "each", "no"]), default="yes", show_choices=True
+        "replicate them like this?", type=click.Choice(["yes", "each", "no"]), default="yes", show_choices=True
     )
     if answer == "no":
         return [], None
@@ -70,7 +70,7 @@ def ask_proposals(source: Source, catalog: Catalog, streams: Collection[str]) ->
 
 
 def _proposals(source: Source, catalog: Catalog, streams: Collection[str]) -> tuple[list[Proposal], LogReady | None]:
-    """Propose for these streams; a database that can be asked says what its log tells, and which columns have NULLs."""
+    """Propose for these streams; a database that can be asked says what its log has, and which columns have NULLs."""
     entries = [entry for entry in catalog["streams"] if stream_id(entry) in streams]
     ready = log_ready(source.pipeline, source.database, entries) if entries else None
     if ready and ready.problem:
@@ -146,8 +146,8 @@ def print_unknown(source: Source, catalog: Catalog, name: str) -> None:
     unknown, ready = _proposals(source, catalog, open_)
     if not unknown:
         return
-    what = f"no replication method is known of {count_of(len(unknown), 'stream')}"
-    note("proposal", "yellow", f"{what}; choose in bridge.yaml, under pipelines.{name}:")
+    what = f"{count_of(len(unknown), 'stream')} without a replication method"
+    note("proposal", "yellow", f"{what}; choose one in bridge.yaml, under pipelines.{name}:")
     for line in ["streams:", *(f"  {line}" for line in lines_of(unknown))]:
         console().print(f"    {line}", markup=False, soft_wrap=True)
     if ready:

@@ -41,11 +41,11 @@ def remove(pipeline: str, *, file: Path | None, answer: Answer) -> None:
     """
     path = settings_file(file, "there is nothing to remove").absolute()
     planned = removal(path, pipeline, os.environ)
-    answer.require_consent("to remove it all the same: --yes; --dry-run shows what goes and what stays")
+    answer.require_consent("add --yes to remove it; --dry-run shows what goes and what stays")
     left = list(_left(path, planned, refuses=not answer.dry_run))
-    going = [*(f"{pipeline} in {_short(file)}" for file in planned.texts), *map(_short, planned.paths)]
+    removals = [*(f"{pipeline} in {_short(file)}" for file in planned.texts), *map(_short, planned.paths)]
     if not answer.json_output and not is_quiet():
-        _show(going, planned, left)
+        _show(removals, planned, left)
     if answer.goes_ahead("remove it?"):
         try:
             planned.apply()
@@ -56,7 +56,7 @@ def remove(pipeline: str, *, file: Path | None, answer: Answer) -> None:
             ) from error
     if answer.json_output:
         stays = [{"what": one.what, "remove": one.remove} for one in left]
-        as_json({"format": 1, "pipeline": pipeline, "dry_run": answer.dry_run, "removed": going, "stays": stays})
+        as_json({"format": 1, "pipeline": pipeline, "dry_run": answer.dry_run, "removed": removals, "stays": stays})
     else:
         click.echo("dry run: nothing was changed" if answer.dry_run else f"{pipeline}: removed")
 
@@ -85,9 +85,9 @@ def _left(path: Path, planned: Removal, *, refuses: bool) -> Iterator[Left]:
     yield from left_in_dotenv(planned.variables)
 
 
-def _show(going: list[str], planned: Removal, left: list[Left]) -> None:
+def _show(removals: list[str], planned: Removal, left: list[Left]) -> None:
     """Print on stderr what goes, and what stays."""
-    for what in going:
+    for what in removals:
         _line("removes", what)
     if planned.venv:
         _line("stays", planned.venv)

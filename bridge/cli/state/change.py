@@ -152,7 +152,7 @@ def clear(selection: Selection, streams: tuple[str, ...], partition: str | None,
     doubled = would_double(pipeline, chosen.log, state, streams, typed(chosen.pipeline))
     if not streams:
         hint = f"{doubled}; to clear them all the same: --yes" if doubled else "to clear them: --yes; or name some: -s"
-        answer.require_consent(hint, "all bookmarks would be cleared, and nobody is there to be asked")
+        answer.require_consent(hint, "all bookmarks would be cleared, and there is no terminal to ask on")
     if doubled:
         warn(doubled)
     change(chosen.pipeline, apply, answer, what)

@@ -62,7 +62,7 @@ def fate(owner: dict[str, Any]) -> Fate:
 def held(owner: dict[str, Any]) -> PipelineHeld:
     """The error for a pipeline that this owner holds."""
     facts = {key: owner.get(key, "unknown") for key in ("run", "pid", "host", "since")}
-    hint = "wait for it to end, a run does with --wait 10m; `singer-bridge runs list` shows it"
+    hint = "wait for it to end, or add --wait 10m to a run; `singer-bridge runs list` shows it"
     return PipelineHeld("another run holds this pipeline", hint=hint, **facts)
 
 

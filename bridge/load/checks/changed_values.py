@@ -69,7 +69,7 @@ def _counted(kind: str, count: int, again: str) -> str:
         return f"{values} lost digits, as a double holds 15 to 17; {_EXACT} {again}"
     if kind == BAD_TIME:
         texts = f"{count:,} text{' is' if count == 1 else 's are'}"
-        return f"{texts} no time, so null was stored. To have the records as rejects, set `on_bad_time: reject`"
+        return f"{texts} no time, so null was stored. To keep such records as rejects, set `on_bad_time: reject`"
     if kind == DELETION_TIME:
         rows = f"{count:,} row{' was' if count == 1 else 's were'}"
         return f"{rows} deleted with a mark that is no time: they count as deleted when they came"

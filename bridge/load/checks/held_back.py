@@ -200,6 +200,7 @@ class HeldBack:
         # A stream that did not come may be held back as well, by a view that does not fit it.
         errors = {stream: error for stream, error in self.errors.items() if stream in self._read} or self.errors
         listed = ", ".join(errors)
-        lines = [f"{stream}: {error.message}. {error.hint}" for stream, error in errors.items()]
+        parts = [(stream, error.message.removeprefix(f"{stream}: "), error.hint) for stream, error in errors.items()]
+        lines = [f"{stream}: {message}; {hint}" for stream, message, hint in parts]
         hint = "\n".join([*lines, "then run again: their rows are extracted from the bookmarks that they have"])
         return StreamsHeldBack(f"held back: {listed}; all else is committed", hint=hint)

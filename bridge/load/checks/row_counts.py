@@ -163,8 +163,8 @@ def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None
         return None
     if lake > after.rows * (_CLEAR if after.is_estimate else 1) and not may_have_more:
         about = "about " if after.is_estimate else ""
-        why = "were deleted there, or have another key by now" if stream.method == "LOG_BASED" else "were deleted there"
-        text = f"it has {lake:,} rows, and its source {about}{after.rows:,}: rows {why}, and no run says so"
+        why = "deleted there, or their key was changed" if stream.method == "LOG_BASED" else "deleted there"
+        text = f"it has {lake:,} rows, and its source {about}{after.rows:,}: rows were {why}, and no run saw that"
         shrink = pipeline.guard_of(stream.name).shrink
         is_guarded = shrink is not None and lake - after.rows > shrink * lake
         rows = None if after.is_estimate else lake - after.rows

@@ -119,7 +119,7 @@ class Guard:
 
     def _all_rejected(self, outcome: Outcome, tally: _Tally) -> DataError:
         return DataError(
-            f"{outcome.stream}: all of its records were rejected, {_stays(outcome)}",
+            f"{outcome.stream}: all of its records were rejected; {_stays(outcome)}",
             hint=self._how(outcome.stream, "rejected"),
             **_facts(tally),
         )
@@ -127,7 +127,7 @@ class Guard:
     def _mostly_rejected(self, outcome: Outcome, tally: _Tally) -> DataError:
         part = f"{tally.rejected:,} of {tally.records:,} records of the overwrite were rejected"
         hint = self._how(outcome.stream, "rejected")
-        return DataError(f"{outcome.stream}: {part}, {_stays(outcome)}", hint=hint, **_facts(tally))
+        return DataError(f"{outcome.stream}: {part}; {_stays(outcome)}", hint=hint, **_facts(tally))
 
     def _shrunk(self, outcome: Outcome) -> DataError:
         text = f"the overwrite has {outcome.after:,} rows, the table has {outcome.before:,}"
@@ -137,7 +137,7 @@ class Guard:
             "look at the source: did the tap see all of it? If so many rows are gone for good:\n"
             f"{self._accept(outcome.stream, 'shrink')}"
         )
-        return DataError(f"{outcome.stream}: {text}, {_stays(outcome)}", hint=hint)
+        return DataError(f"{outcome.stream}: {text}; {_stays(outcome)}", hint=hint)
 
     def _how(self, stream: str, limit: str) -> str:
         name = self._pipeline.name

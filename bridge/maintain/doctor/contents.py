@@ -41,7 +41,7 @@ def _last_run(storage: Storage, pipeline: str) -> Iterator[Finding]:
         if kind in SHORT:
             yield warning("last run", *advice(kind, streams, pipeline))
     if not last.marks:
-        yield fine("last run", f"{last.run_id}: its bookmarks and its number of rows are as usual")
+        yield fine("last run", f"the last success, {last.run_id}: its bookmarks and its number of rows are as usual")
 
 
 def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:

@@ -107,7 +107,7 @@ def _slot(database: Database, source: SlotSource) -> Iterator[Finding]:
     slots = {facts.name: facts for facts in database.slots(names)}
     facts = next((slots[name] for name in names if name in slots), None)
     if facts is None:
-        hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{PLUGIN}')"
+        hint = f"SELECT pg_create_logical_replication_slot('{source.slot}', '{PLUGIN}');"
         raise SlotError(f"there is no replication slot {source.slot}", hint=hint)
     if facts.plugin != PLUGIN:
         hint = f"drop it and create one with {PLUGIN}, or name another one in {source.setting}"

@@ -169,7 +169,7 @@ def test_proposals_can_be_pasted(folder: Path, typed: Typed) -> None:
     """Where no method is known its lines are right as they stand, and then nothing is proposed any more."""
     tap_with(folder, ["public-users", "public-log"], select="public-*")
     done = typed("discover shop")
-    assert "no replication method is known of 2 streams" in done.out
+    assert "2 streams without a replication method" in done.out
     start = done.out.index("    streams:")
     pasted = done.out[start : done.out.index("kept in")]
     assert "## updated_at tells which rows are new or changed" in pasted

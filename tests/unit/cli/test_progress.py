@@ -64,8 +64,8 @@ def test_a_slow_start_of_spark_says_what_shortens_it(run: Run, monkeypatch: pyte
     assert progress._starting is not None
     progress._starting -= 3
     assert progress._explain_start()
-    assert "each run starts a JVM for Spark" in progress._note
-    assert "`singer-bridge serve` keeps one up ahead" in progress._note
+    assert "Each run starts its own JVM for Spark" in progress._note
+    assert "`singer-bridge serve` keeps one ready" in progress._note
     assert "a background process prepares faster ones" in progress._note
     assert len(progress._table().renderables) == 2
     run.context.stage = "writing"
@@ -86,5 +86,5 @@ def test_without_a_terminal_it_is_one_line(run: Run, capsys: pytest.CaptureFixtu
     progress._ended.set()
     thread.join()
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in lines] == ["shop: starting Spark"]
+    assert [line.partition(".")[0] for line in lines] == ["shop: starting Spark"]
     assert "singer-bridge serve" in lines[0]

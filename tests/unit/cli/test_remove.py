@@ -161,7 +161,7 @@ def test_what_it_says_of_a_replication_slot(typed: Typed, file: Path, folder: Pa
         "  new:\n    source: {tap: tap-postgres, pip_url: meltanolabs-tap-postgres}\n    destination: {bucket: lake}\n"
         "    streams: {a: {replication_method: LOG_BASED}}\n"
     )
-    drop = "to remove it: in the database: SELECT pg_drop_replication_slot('{}')\n"
+    drop = "to remove it: in the database: SELECT pg_drop_replication_slot('{}');\n"
     assert drop.format("shop_live") in typed("remove shop --dry-run").err
     assert drop.format("tappostgres") in typed("remove new --dry-run").err
     assert "slot" not in typed("remove other --dry-run").err

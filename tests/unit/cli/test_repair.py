@@ -222,7 +222,7 @@ def test_rollback_of_a_log_based_stream(shop: Shop, typed: Typed, folder: Path) 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("rollback 2 shop", 2, "nobody is there to be asked"),
+        ("rollback 2 shop", 2, "there is no terminal to ask on"),
         ("rollback 9 shop --yes", 2, "there is no such commit"),
         ("rollback 9 shop --dry-run", 2, "there is no such commit"),
         ("rollback 1 other --yes", 2, "no commit yet"),

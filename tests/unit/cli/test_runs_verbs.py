@@ -251,7 +251,9 @@ def test_a_damaged_record_is_named(bridge: Bridge, lake: LocalStorage) -> None:
     assert json.loads(bridge("runs", "list", "--status", "unreadable", "--json")[1]) == [torn]
     for words in ((), ("--json",), ("--logs",)):
         code, _, err = bridge("runs", "show", run_id(6), *words)
-        assert (code, "hint: delete it" in err, run_id(6) in err) == (3, True, True)
+        assert (code, "hint: delete it" in err, f".bridge/orders/runs/{run_id(6)}.json" in err) == (3, True, True)
+    code, out, _ = bridge("status", "orders")
+    assert (code, f".bridge/orders/runs/{run_id(6)}.json. Delete it" in out) == (0, True)
 
 
 def test_why_a_tap_failed_is_in_the_list(typed: Typed, folder: Path) -> None:
@@ -274,6 +276,6 @@ def test_what_was_read_and_not_committed(bridge: Bridge, lake: LocalStorage) -> 
     (run, *_) = json.loads(bridge("runs", "list", "orders", "--json")[1])
     assert run["streams"]["orders"]["read"] == 5000
     out = bridge("runs", "show", "orders")[1]
-    assert "records  5,000 read, committed 3,000" in out
+    assert "records  5,000 read, 3,000 committed" in out
     assert "stream   load method    read   records" in out
     assert json.loads(bridge("status", "orders", "--json")[1])[0]["read"] == 5000

@@ -337,7 +337,7 @@ def test_add_of_a_tap_that_requires_nothing(typed: Typed, folder: Path) -> None:
     [
         ("config tap", 2, "which pipeline?"),
         ("config tap flihgts", 2, 'did you mean "flights"?'),
-        ("config tap silent", 1, "look into its documentation"),
+        ("config tap silent", 1, "see its documentation"),
         ("config tap gone", 1, "tap-nowhere"),
         ("config tap --to ./lake --name x", 2, "leave out --to"),
         ("config tap flights", 0, ""),

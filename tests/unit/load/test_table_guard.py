@@ -41,7 +41,7 @@ def test_an_overwrite_that_rejects_most_keeps_the_table(shelf: Shelf) -> None:
     shelf.say(*full(10), state(1), **OVERWRITE)
     found = shelf.say(*full(1, bad=9), state(2), **OVERWRITE)
     said = refused(found)
-    assert said.startswith("s: 9 of 10 records of the overwrite were rejected, the table keeps its 10 rows")
+    assert said.startswith("s: 9 of 10 records of the overwrite were rejected; the table keeps its 10 rows")
     assert 'column=n value="n1" reason=not an integer' in said
     for typed in ("rejects show p -s s", "run p --refresh-catalog", "run p --no-guard", "guard: {rejected: null}"):
         assert typed in found.error.hint
@@ -104,7 +104,7 @@ def test_an_overwrite_that_is_empty(shelf: Shelf) -> None:
     """The table keeps its rows, and the error says how to have it emptied, once and always."""
     shelf.say(*full(3), **OVERWRITE)
     found = shelf.say(*full(0), **OVERWRITE)
-    assert refused(found) == "s: the overwrite has 0 rows, the table has 3, the table keeps its 3 rows"
+    assert refused(found) == "s: the overwrite has 0 rows, the table has 3; the table keeps its 3 rows"
     assert "run p --no-guard" in found.error.hint
     assert "streams: {s: {guard: {shrink: null}}}" in found.error.hint
     assert count(shelf.say(*full(0), streams={"s": {"guard": {"shrink": None}}}, **OVERWRITE)) == 0
@@ -124,7 +124,7 @@ def test_a_stream_of_rejects_only_fails(shelf: Shelf, settings: dict[str, Any]) 
     """A first load of whatever method: no STATE leads past the records, and the next run has them all."""
     bad = [schema(), record(1, "x"), record(2, "y"), state(2)]
     found = shelf.say(*bad, **settings)
-    assert refused(found).startswith('s: all of its records were rejected, nothing was committed column=n value="x"')
+    assert refused(found).startswith('s: all of its records were rejected; nothing was committed column=n value="x"')
     assert (found.state, found.streams(), len(shelf.kept())) == (None, [], 2)
     assert not found.counts["s"].to_json()["complete"]  # `--resume` loads it
     good = shelf.say(schema(), record(1), record(2), state(2), **settings)

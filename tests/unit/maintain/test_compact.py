@@ -305,7 +305,7 @@ def test_command(shop: Shop, bridge: Callable[..., Any]) -> None:
     assert (facts["tables"][0]["files_before"], facts["tables"][0]["files_after"]) == (5, None)
     assert len(files(shop)) == 5
     refused = bridge()
-    assert "nobody is there to be asked" in str(refused.exception)
+    assert "there is no terminal to ask on" in str(refused.exception)
     assert "no such table" in str(bridge("-s", "order", "--yes").exception)
     assert bridge("--to-size", "10MB", "--yes").exit_code == 2
     done = bridge("--yes", "--json")
