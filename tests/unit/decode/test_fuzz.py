@@ -163,7 +163,10 @@ def test_a_run_ends_in_good_order_whatever_the_tap_writes(
     said = set().union(*(named(line) for line in data.splitlines() if b'"stream"' in line))
     assert set(found.streams()) <= said
     committed = sum(counts.committed + counts.rejected for counts in found.counts.values())
-    assert committed == sum(len(found.rows(stream)) for stream in found.streams()) + sum(
+    # A SCHEMA in the middle may bring a key, by which later rows replace earlier ones.
+    no_rows = ("updated", "superseded", "deleted")
+    replaced = sum(counts.merged.get(name, 0) for counts in found.counts.values() for name in no_rows)
+    assert committed - replaced == sum(len(found.rows(stream)) for stream in found.streams()) + sum(
         reject["stream"] is not None for reject in found.rejects()
     )
     assert not list(Path(root).glob("home/*"))
