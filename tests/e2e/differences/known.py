@@ -65,7 +65,10 @@ DOCUMENTED = {
     Entry(WISE, "finekeys", "stale", ""): _LOG_DIGITS,
     Entry(WISE, "finekeys", "rows too many", ""): _LOG_DIGITS,
     Entry(WISE, "retyped", "value", "w"): _LOG_DIGITS,
-    Entry("postgres meltanolabs-tap-postgres LOG_BASED", "finekeys", "value", "name"): _LOG_DIGITS,
+    **{  # two keys become one, so one row stands for two
+        Entry("postgres meltanolabs-tap-postgres LOG_BASED", "finekeys", "value", column): _LOG_DIGITS
+        for column in ("name", "updated_at")
+    },
     Entry(MARIADB, "longtimes", "value", "c"): ("mysql.md", "| `time` of 24 hours and more, or below zero |"),
 }
 """The tap changes these values before a run sees them: the page, and its words."""
