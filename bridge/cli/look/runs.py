@@ -133,8 +133,7 @@ def show(selection: Selection, word: str | None, run_id: str | None, logs: bool,
 
     \b
     singer-bridge runs show flights
-    singer-bridge runs show flights 20261120T133501Z-k3f9a
-    singer-bridge runs show 20261120T133501Z-k3f9a --logs
+    singer-bridge runs show flights 20261120T133501Z-k3f9a --logs
     """
     if selection.word and is_run_id(selection.word) and not (word and is_run_id(word)):
         selection, word = selection.of(word), selection.word

@@ -51,8 +51,7 @@ def sql(
     bridge.bookmarks, bridge.streams, bridge.files, bridge.rejects. It only reads.
 
     \b
-    singer-bridge sql 'SELECT count(*) FROM flights."public-flights"'
-    singer-bridge sql 'SELECT count(*) FROM "public-flights"' flights --at 3
+    singer-bridge sql 'SELECT count(*) FROM "public-flights"' flights
     singer-bridge sql "SELECT * FROM bridge.runs" --to ./lake --csv
     """
     from bridge.query.engine import answer

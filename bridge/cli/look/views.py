@@ -196,7 +196,6 @@ def get(
     """Show the row of VIEW that has a key, and the commit that it is of. Exit 1 if there is none.
 
     \b
-    singer-bridge views get by_active --key true
     singer-bridge views get flights by_active --key true
     singer-bridge views get by_active --to ./lake --name flights --key active=false --json
     """
