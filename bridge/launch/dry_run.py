@@ -126,7 +126,7 @@ def _facts(
     skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
     if request.resume:
         catalog, deselected = leave_out(catalog, skipped, view.state)
-    full = request.full or not pipeline.incremental.enabled
+    full = request.begins_anew(pipeline)
     whole = whole_tables(source.declared, pipeline, storage, view)
     division, unlike = divided(pipeline, storage, view, catalog)
     asked = pipeline.all_names(request.streams)

@@ -62,9 +62,13 @@ class Request:
         requested = {name: value for name, value in asked.items() if value not in (None, False, [])}
         return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
 
+    def begins_anew(self, pipeline: Pipeline) -> bool:
+        """Whether the run loads from the start: as asked, or as the settings have every run do."""
+        return self.full or not pipeline.incremental.enabled
+
     def check(self, pipeline: Pipeline) -> None:
         """Raise `SettingsError` for flags that contradict the settings: such a run leaves no record."""
-        if not (self.full or not pipeline.incremental.enabled):
+        if not self.begins_anew(pipeline):
             return
         if self.resume:
             hint = "a full run begins every table anew; leave one of them out"

@@ -95,7 +95,7 @@ class Run:
         self._slots = SlotGuard()
         self._rows: SourceRows | None = None
         self.declared: Catalog | None = None
-        self._full = request.full or not pipeline.incremental.enabled
+        self._full = request.begins_anew(pipeline)
 
     def execute(self) -> Result:
         """Run to the end; a `BridgeError` is in the result.

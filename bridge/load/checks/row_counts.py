@@ -165,10 +165,8 @@ def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None
         about = "about " if after.is_estimate else ""
         why = "deleted there, or their key was changed" if stream.method == "LOG_BASED" else "deleted there"
         text = f"it has {lake:,} rows, and its source {about}{after.rows:,}: rows were {why}, and no run saw that"
-        shrink = pipeline.guard_of(stream.name).shrink
-        is_guarded = shrink is not None and lake - after.rows > shrink * lake
-        rows = None if after.is_estimate else lake - after.rows
-        return _difference(pipeline, stream, text, rows, flag=" --no-guard" if is_guarded else "")
+        flag = " --no-guard" if pipeline.guard_of(stream.name).is_shrunk(lake, after.rows) else ""
+        return _difference(pipeline, stream, text, None if after.is_estimate else lake - after.rows, flag)
     if after.is_estimate:
         return None
     # Of the rows that have the bookmark's own value some may have come since; one of them made it the bookmark.

@@ -111,9 +111,7 @@ class Guard:
                 return self._all_rejected(outcome, tally)
             if outcome.replaces and outcome.before and tally.rejected > limits.rejected * tally.records:
                 return self._mostly_rejected(outcome, tally)
-        lacking = outcome.before - outcome.after
-        removes = outcome.replaces or outcome.merges
-        if limits.shrink is not None and removes and lacking > limits.shrink * outcome.before:
+        if (outcome.replaces or outcome.merges) and limits.is_shrunk(outcome.before, outcome.after):
             return self._shrunk(outcome)
         return None
 

@@ -23,3 +23,7 @@ class Guard(Section):
     shrink: Share = 0.9
     """An overwrite that lacks a larger share of the table's rows keeps the old table, and the run fails; so does a
     merge that drops a larger share, as many rows have one key. `null`: never."""
+
+    def is_shrunk(self, before: int, after: int) -> bool:
+        """Whether a table of so many rows may not become one of so few."""
+        return self.shrink is not None and before - after > self.shrink * before
