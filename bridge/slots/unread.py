@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
-from bridge.errors import SlotError
 from bridge.settings.options import Pipeline
-from bridge.slots.database import Database, connect, lsn, text
+from bridge.slots.database import lsn
 from bridge.tap.database.connection import NotAsked
 from bridge.tap.database.source_database import Place, SourceDatabase
-from bridge.tap.slot_source import SlotSource, slot_source
+from bridge.tap.slot_source import slot_source
 
 Position = int | tuple[str, int]
 """An LSN of PostgreSQL, or a file and a place in MySQL's log: what was committed before it has been read."""
@@ -53,26 +51,24 @@ def unread(pipeline: Pipeline, database: SourceDatabase, read_to: Mapping[Place,
     if source is None or source.kind == "other":
         return None
     try:
-        return _unread_slot(source, {p: at for p, at in read_to.items() if isinstance(at, int)})
-    except SlotError:  # another plugin than wal2json, no rights, a standby, too much log
+        return _unread_slot(database, source.slot, {p: at for p, at in read_to.items() if isinstance(at, int)})
+    except NotAsked:  # another plugin than wal2json, no rights, a standby, too much log
         return None
 
 
-def _unread_slot(source: SlotSource, read_to: Mapping[Place, int]) -> set[Place] | None:
-    with connect(source) as database:
-        end = lsn(database.one("select pg_current_wal_insert_lsn()")) or 0
-        if not _is_flushed(database, end):
-            return None
-        database.limit(timedelta(seconds=_SECONDS))
-        changes = database.query(_PEEK, source.slot, text(end))
+def _unread_slot(database: SourceDatabase, slot: str, read_to: Mapping[Place, int]) -> set[Place] | None:
+    [[end]] = database.rows("select pg_current_wal_insert_lsn()::text", [], seconds=_SECONDS)
+    if not _is_flushed(database, end):
+        return None
+    changes = database.rows(_PEEK, [slot, end], seconds=_SECONDS)
     ends = {(str(schema), str(table)): lsn(at) or 0 for schema, table, at in changes}
     return {place for place, at in read_to.items() if ends.get(place, 0) > at}
 
 
-def _is_flushed(database: Database, end: int) -> bool:
+def _is_flushed(database: SourceDatabase, end: str) -> bool:
     """Whether the log is on disk up to there, after a moment: the server decodes no more than that."""
     latest = time.monotonic() + _FLUSH_SECONDS
-    while database.tip() < end:
+    while not database.rows("select pg_current_wal_flush_lsn() >= %s::pg_lsn", [end], seconds=_SECONDS)[0][0]:
         if time.monotonic() > latest:
             return False
         time.sleep(0.05)
