@@ -36,7 +36,7 @@ RUN apt-get update \
 # the image is to write each table format, look at each source, and run the demo.
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
-COPY bridge/decode/reader bridge/decode/reader
+COPY bridge/protocol/decode/reader bridge/protocol/decode/reader
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv sync --frozen --no-dev --group reader --all-extras --no-install-project
 

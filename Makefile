@@ -26,7 +26,7 @@ lint: .venv/ready
 
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES, SIGNALS and ROUNDS are explained in tests/crash/README.md.
 crash: .venv/ready
-	$(PYTEST) tests/crash tests/unit/decode/test_native.py tests/unit/load/test_replay_guard.py tests/unit/views tests/test_packaging.py \
+	$(PYTEST) tests/crash tests/unit/protocol/decode/test_native.py tests/unit/load/run/test_replay_guard.py tests/unit/load/views tests/test_packaging.py \
 		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py \
 		spark_source.py view_commits.py view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
 
@@ -61,7 +61,7 @@ clean:
 # many containers, it is made here, once: each process would compile a thousand files anew. The compiled reader needs
 # Rust's cargo and a linker; without them its group is left out, and its tests are skipped.
 SYNC := .venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
-.venv/ready: pyproject.toml uv.lock $(wildcard bridge/decode/reader/src/*.rs bridge/decode/reader/*.toml bridge/decode/reader/*.py bridge/decode/reader/singer_bridge_reader/*.py)
+.venv/ready: pyproject.toml uv.lock $(wildcard bridge/protocol/decode/reader/src/*.rs bridge/protocol/decode/reader/*.toml bridge/protocol/decode/reader/*.py bridge/protocol/decode/reader/singer_bridge_reader/*.py)
 	@sh .ci/machine "$(PYTHON)"
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"

@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridge import errors
     from bridge.errors import BridgeError
-    from bridge.launch.project import Project
-    from bridge.load.result import Result
-    from bridge.query.lake import Lake
-    from bridge.query.view import View, ViewRow
+    from bridge.lake.state.store import StateStore
+    from bridge.load.run.result import Result
+    from bridge.read.query.lake import Lake
+    from bridge.read.query.view import View, ViewRow
+    from bridge.serve.launch.project import Project
     from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
-    from bridge.state.store import StateStore
 
 __all__ = [
     "AzureOptions",
@@ -57,13 +57,13 @@ _PUBLIC = {
     "AzureOptions": "bridge.settings.values.stores",
     "GcsOptions": "bridge.settings.values.stores",
     "BridgeError": "bridge.errors",
-    "Lake": "bridge.query.lake",
-    "Project": "bridge.launch.project",
-    "Result": "bridge.load.result",
+    "Lake": "bridge.read.query.lake",
+    "Project": "bridge.serve.launch.project",
+    "Result": "bridge.load.run.result",
     "S3Options": "bridge.settings.values.stores",
-    "StateStore": "bridge.state.store",
-    "View": "bridge.query.view",
-    "ViewRow": "bridge.query.view",
+    "StateStore": "bridge.lake.state.store",
+    "View": "bridge.read.query.view",
+    "ViewRow": "bridge.read.query.view",
 }
 
 

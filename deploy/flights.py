@@ -17,10 +17,10 @@ import psycopg
 from psycopg import sql
 from rich.console import Console
 
-from bridge.demo import flights
-from bridge.demo.command import Project
-from bridge.demo.database import Server
-from bridge.demo.project import choose_replication
+from bridge.operate.demo import flights
+from bridge.operate.demo.command import Project
+from bridge.operate.demo.database import Server
+from bridge.operate.demo.project import choose_replication
 
 
 def server() -> Server:

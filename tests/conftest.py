@@ -8,38 +8,38 @@ from pathlib import Path
 
 import pytest
 
-from bridge.spark.archive_maker import make_in_background
-from bridge.spark.class_archive import VARIABLE
+from bridge.load.spark.jvm.archive_maker import make_in_background
+from bridge.load.spark.jvm.class_archive import VARIABLE
 from tests.support.s3server import S3Server
 
 HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
 HEAVY_FILES = {
     "cli/test_completion.py",
     "cli/test_many.py",
-    "decode/test_fuzz.py",
-    "decode/test_reference.py",
+    "protocol/decode/test_fuzz.py",
+    "protocol/decode/test_reference.py",
     "docs/test_types_doc.py",
-    "launch/test_project.py",
-    "launch/test_system_tables.py",
+    "serve/launch/test_project.py",
+    "serve/launch/test_system_tables.py",
     "lake/formats/test_delta_s3.py",
     "lake/formats/test_filters.py",
     "lake/formats/test_iceberg_s3.py",
-    "load/test_epoch_crashes.py",
-    "load/test_parallel_tables.py",
-    "load/test_parallel_taps.py",
-    "load/test_replay_guard.py",
-    "load/test_spark_hangs.py",
-    "maintain/test_rejects.py",
-    "query/test_view.py",
-    "query/test_view_size.py",
-    "smoke/test_smoke.py",
-    "state/test_store_writers.py",
-    "tap/test_venv.py",
+    "load/run/test_epoch_crashes.py",
+    "load/run/test_parallel_tables.py",
+    "load/run/test_parallel_taps.py",
+    "load/run/test_replay_guard.py",
+    "load/run/test_spark_hangs.py",
+    "load/maintain/test_rejects.py",
+    "read/query/test_view.py",
+    "read/query/test_view_size.py",
+    "operate/smoke/test_smoke.py",
+    "lake/state/test_store_writers.py",
+    "load/tap/test_venv.py",
     "taps/test_tap_bridge.py",
     "taps/test_tap_bridge_command.py",
     "taps/test_tap_bridge_resume.py",
-    "write/test_merge.py",
-    "write/test_upsert.py",
+    "load/write/test_merge.py",
+    "load/write/test_upsert.py",
 }
 """Files of tests/unit that do whole runs, or start processes or servers: half of all unit tests' time."""
 

@@ -172,7 +172,7 @@ def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
     stations = stations_of(message)
     names = [name for _, name in stations]
     assert len(names) == len(set(names)) <= limit
-    assert {"tap/pipe.py", "load/dispatcher.py", "load/loader.py", f"commit/{end}.py"} <= set(names)
+    assert {"load/tap/pipe.py", "load/run/dispatcher.py", "load/run/loader.py", f"commit/{end}.py"} <= set(names)
     callers: list[Path] = []
     for depth, name in stations:
         path = ROOT / "bridge" / name
@@ -186,10 +186,10 @@ def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
 def test_what_is_called_does_not_call_back() -> None:
     """Neither the dispatcher nor Spark's room knows of the loader, and nothing of it is handed to them to call."""
     for name in ("dispatcher", "barriers", "events", "accounting", "table_changes", "loader"):
-        text = (ROOT / f"bridge/load/{name}.py").read_text()
+        text = (ROOT / f"bridge/load/run/{name}.py").read_text()
         assert "partial(" not in text, name
         assert name == "barriers" or "Callable" not in text, name
-    assert "Callable" not in (ROOT / "bridge/load/plan.py").read_text()
+    assert "Callable" not in (ROOT / "bridge/load/run/plan.py").read_text()
 
 
 UNCLEAR = {"found", "said", "told", "known", "wanted", "there", "gone", "kept", "heard", "done", "ours", "theirs"}

@@ -16,7 +16,7 @@ from tap_bridge.settings import CONFIG_JSONSCHEMA
 from target_bridge import TargetBridge
 
 from bridge.errors import DataError
-from bridge.load.result import Counts, Result
+from bridge.load.run.result import Counts, Result
 from bridge.settings.load import load
 from tests.support.reference_page import PAGES, commands, made, settings_tables
 

@@ -86,13 +86,13 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"bridge", *taps, "target_bridge", info}
     folders = {"bridge": ROOT / "bridge", "target_bridge": ROOT / "targets/target_bridge"}
     folders |= {name: ROOT / "taps" / name for name in taps}
-    reader = "bridge/decode/reader/"  # a package of its own
+    reader = "bridge/protocol/decode/reader/"  # a package of its own
     assert not [name for name in names if name.startswith(reader)]
     for name, folder in folders.items():
         files = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
         assert {file for file in files if not file.startswith(reader)} <= set(names)
     others = {name for name in names if not name.endswith(".py") and not name.startswith(info)}
-    web = ROOT / "bridge/service/web"
+    web = ROOT / "bridge/serve/service/web"
     page = {
         f"bridge/{file.relative_to(ROOT / 'bridge')}"
         for kind in ("html", "css", "js", "svg")
@@ -124,7 +124,7 @@ def test_wheel_needs_only_what_is_on_an_index(wheel: Path) -> None:
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="needs Rust's cargo")
 def test_the_compiled_reader_says_which_c_library_it_needs(tmp_path: Path) -> None:
     """This machine's or a newer one, by its wheel's tag: on an older one, installers refuse it."""
-    source = ROOT / "bridge/decode/reader"
+    source = ROOT / "bridge/protocol/decode/reader"
     subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=240)
     (built,) = tmp_path.glob("*.whl")
     system = r"(manylinux_2|musllinux_1|macosx_\d+)_\d+_\w+"
@@ -387,8 +387,8 @@ def place() -> Iterator[Path]:
 def test_loader_is_repeatable(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A load that was cut off is started afresh; a whole one is kept, and what has changed in it since."""
     psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
-    from bridge.demo import flights
-    from bridge.demo.database import private_postgres
+    from bridge.operate.demo import flights
+    from bridge.operate.demo.database import private_postgres
 
     loader = runpy.run_path(str(ROOT / "deploy" / "flights.py"))
     with private_postgres(place / "postgres") as server:

@@ -13,11 +13,11 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import typed
 from bridge.cli.show import console
 from bridge.exact_json import dumps
-from bridge.maintain.rollback_warnings import piped_warning
+from bridge.lake.state.store import StateStore, Stored
+from bridge.lake.storage import lake_of
+from bridge.operate.rollback_warnings import piped_warning
+from bridge.protocol.singer.state_edits import Difference, differences, plain, same
 from bridge.settings.options import Pipeline
-from bridge.singer.state_edits import Difference, differences, plain, same
-from bridge.state.store import StateStore, Stored
-from bridge.storage import lake_of
 
 
 def store_of(pipeline: Pipeline) -> StateStore:

@@ -16,12 +16,12 @@ from bridge.errors import BridgeError, SettingsError, did_you_mean
 from bridge.lake.lease import holder
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.presence import pipelines_in
+from bridge.lake.storage import Storage, lake_of
+from bridge.load.tap.catalog_store import with_names
+from bridge.load.tap.source import home_folder
 from bridge.settings.inline import inline_destination, inline_pipeline
 from bridge.settings.load import FILE_NAME, Settings, find_file, read_settings
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage, lake_of
-from bridge.tap.catalog_store import with_names
-from bridge.tap.source import home_folder
 
 ENVIRONMENT = "bridge.environment"
 """Where the context of a verb keeps what `--env` says."""

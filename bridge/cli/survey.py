@@ -11,9 +11,9 @@ from bridge.cli.selection import ChosenPipeline, Selection, settings_file, setti
 from bridge.cli.show import count_of
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.presence import pipelines_in
+from bridge.lake.storage import lake_of
+from bridge.load.tap.source import home_folder
 from bridge.settings.inline import inline_destination
-from bridge.storage import lake_of
-from bridge.tap.source import home_folder
 
 
 @dataclass(frozen=True, slots=True)

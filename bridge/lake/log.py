@@ -31,10 +31,10 @@ from bridge.lake.records import (
     TableChange,
     TableState,
 )
+from bridge.lake.storage import Add, Change, Remove, Rewrite, Storage
+from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.times import read_time
-from bridge.singer.state import bookmark, resume_points
-from bridge.storage import Add, Change, Remove, Rewrite, Storage
-from bridge.storage.parallel import parallel_map
+from bridge.protocol.singer.state import bookmark, resume_points
 
 SNAPSHOT_EVERY = 100
 _STEPS = 100

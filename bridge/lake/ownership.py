@@ -14,9 +14,9 @@ import orjson
 from bridge.errors import CorruptLake, LakeError
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
-from bridge.storage import Storage
-from bridge.storage.attempts import attempts
-from bridge.storage.protocol import Swap
+from bridge.lake.storage import Storage
+from bridge.lake.storage.attempts import attempts
+from bridge.lake.storage.protocol import Swap
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from bridge.lake.records import TapGroup
-from bridge.singer.state import forget, is_empty, is_flat, overlay
+from bridge.protocol.singer.state import forget, is_empty, is_flat, overlay
 
 
 @dataclass(frozen=True, slots=True)

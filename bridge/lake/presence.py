@@ -1,7 +1,7 @@
 """Which pipelines are in a bucket, and are the files there that their commit logs name?
 
 A run asks before its tap starts, by one listing a table (`require_files`). `doctor` and `verify` look at each file:
-`bridge.maintain.verify.unpublished`.
+`bridge.operate.verify.unpublished`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from bridge.errors import LakeError, MissingFiles
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import TableState
+from bridge.lake.storage import Storage
+from bridge.lake.storage.parallel import parallel_map
 from bridge.settings.commands import pipeline_arguments, reload
-from bridge.storage import Storage
-from bridge.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from bridge.settings.options import Pipeline  # an executor of Spark may not have pydantic

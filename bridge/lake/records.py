@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, field
 
 from bridge.exact_json import LARGEST
-from bridge.singer.state import bookmark
+from bridge.protocol.singer.state import bookmark
 
 Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 """A number of rows, bytes or commits: one that can be added up, shown and put into a column."""

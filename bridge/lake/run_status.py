@@ -26,8 +26,8 @@ from bridge.lake.runs import (
     read_opened,
     run_ids,
 )
+from bridge.lake.storage import Storage
 from bridge.lake.times import is_ahead, read_time
-from bridge.storage import Storage
 
 _SETTING_OUT = timedelta(minutes=30)
 """A run on another machine that has not opened the pipeline for this long counts as dead."""

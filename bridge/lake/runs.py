@@ -16,8 +16,8 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import LARGEST, NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import Count
+from bridge.lake.storage import Storage
 from bridge.lake.times import EARLIEST, SKEW, read_time
-from bridge.storage import Storage
 
 UNREADABLE = "unreadable"
 """The status of a run whose record cannot be read."""
@@ -119,7 +119,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     tap: str = ""
     tap_version: str = ""
     fingerprint: Any = None
-    """What its bookmarks depend on: tap, settings, replication. See `bridge.load.checks.fingerprint`."""
+    """What its bookmarks depend on: tap, settings, replication. See `bridge.load.run.checks.fingerprint`."""
     opened: bool = True
     """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
     previous: str | None = None

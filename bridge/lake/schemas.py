@@ -6,8 +6,8 @@ import orjson
 
 from bridge.errors import CorruptLake
 from bridge.lake.paths import pipeline_key
-from bridge.schema.table_schema import TableSchema
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
+from bridge.protocol.schema.table_schema import TableSchema
 
 
 def read_schema(storage: Storage, pipeline: str, name: str) -> TableSchema:

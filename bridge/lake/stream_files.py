@@ -18,11 +18,18 @@ from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Log, Snapshot, bookmarks
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord, TableState
-from bridge.singer.catalog import Catalog, StreamEntry, is_selected, record_name, replication_method, stream_id
-from bridge.singer.state import bookmark
-from bridge.singer.state_edits import same
-from bridge.storage import Storage
-from bridge.storage.parallel import parallel_map
+from bridge.lake.storage import Storage
+from bridge.lake.storage.parallel import parallel_map
+from bridge.protocol.singer.catalog import (
+    Catalog,
+    StreamEntry,
+    is_selected,
+    record_name,
+    replication_method,
+    stream_id,
+)
+from bridge.protocol.singer.state import bookmark
+from bridge.protocol.singer.state_edits import same
 
 
 def _selected_last(catalog: Catalog | None) -> list[StreamEntry]:

@@ -13,7 +13,7 @@ from bridge.errors import CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import TableState
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 Entry = dict[str, Any]
 

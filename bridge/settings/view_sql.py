@@ -1,7 +1,7 @@
 """`views`: one SELECT ... GROUP BY over a stream, taken apart into keys and aggregates that can be kept.
 
 Only aggregates are taken into which rows can be added and from which they can be taken away. The words of the
-expressions stay as they were written; `bridge/views/` puts them together anew, as SQL for Spark.
+expressions stay as they were written; `bridge/load/views/` puts them together anew, as SQL for Spark.
 """
 
 from __future__ import annotations

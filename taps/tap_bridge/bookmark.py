@@ -14,7 +14,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.query.changes.change import Position
+from bridge.read.query.changes.change import Position
 
 
 def readable(state: Any, logger: logging.Logger) -> dict[str, Any]:

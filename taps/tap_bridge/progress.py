@@ -11,8 +11,8 @@ from hashlib import blake2b
 import pyarrow as pa
 
 from bridge.errors import CommitExpired, DataError
-from bridge.query.changes.change import Position
-from bridge.query.changes.feed import ChangeFeed, Step, WholeTable
+from bridge.read.query.changes.change import Position
+from bridge.read.query.changes.feed import ChangeFeed, Step, WholeTable
 from tap_bridge.bookmark import Bookmark, Place
 from tap_bridge.sending import Chunk, Due, chunks_of
 

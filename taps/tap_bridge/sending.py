@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bridge.query.changes.change import Position
-from bridge.query.changes.json_text import lines, not_finite, objects, slices
-from bridge.query.changes.parts import Part
+from bridge.read.query.changes.change import Position
+from bridge.read.query.changes.json_text import lines, not_finite, objects, slices
+from bridge.read.query.changes.parts import Part
 from tap_bridge.bookmark import Place
 
 _CHUNKS = 4

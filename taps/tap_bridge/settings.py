@@ -10,10 +10,10 @@ from typing import Any
 from singer_sdk import typing as th
 
 from bridge.lake.log import Log
-from bridge.query.pipelines import destination_of
-from bridge.query.pipelines import log_of as pipeline_log
+from bridge.lake.storage import lake_of
+from bridge.read.query.pipelines import destination_of
+from bridge.read.query.pipelines import log_of as pipeline_log
 from bridge.settings.values.stores import aws_credentials
-from bridge.storage import lake_of
 
 _STORES = ("s3", "azure", "gcs")
 _MOST_THREADS = 4

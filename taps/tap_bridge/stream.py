@@ -15,9 +15,9 @@ from singer_sdk.mapper import SameRecordTransform
 
 from bridge.errors import SettingsError
 from bridge.exact_json import loads
-from bridge.query.changes.feed import ChangeFeed
-from bridge.schema.declared import object_schema
-from bridge.schema.json_schema import DELETED_AT, TIMESTAMP
+from bridge.protocol.schema.declared import object_schema
+from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP
+from bridge.read.query.changes.feed import ChangeFeed
 from tap_bridge.bookmark import Bookmark
 from tap_bridge.progress import Activate, Progress
 from tap_bridge.sending import Chunk, until_the_target_ends, write_records

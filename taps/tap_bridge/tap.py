@@ -14,8 +14,8 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 
 from bridge.cli.plain import plain
 from bridge.errors import BridgeError, SettingsError, did_you_mean
-from bridge.query.changes.feed import ChangeFeed
-from bridge.singer.catalog import key_properties, replication_method, stream_id
+from bridge.protocol.singer.catalog import key_properties, replication_method, stream_id
+from bridge.read.query.changes.feed import ChangeFeed
 from tap_bridge.bookmark import readable
 from tap_bridge.sending import until_the_target_ends
 from tap_bridge.settings import CONFIG_JSONSCHEMA, log_of, unmatched_glob

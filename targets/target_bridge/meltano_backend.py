@@ -19,7 +19,7 @@ from meltano.core.project import Project
 from meltano.core.state_store.base import MeltanoState, StateIDLockedError, StateStoreManager
 
 from bridge.errors import BridgeError, CommitLost, PipelineHeld
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 from target_bridge.stored_states import StoredStates, held_by
 
 _SCHEME = "bridge+"

@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, loads
-from bridge.tap.stdin import Start
+from bridge.load.tap.stdin import Start
 
 MELTANO_LOADER = ("MELTANO_SYS_DIR_ROOT", "MELTANO_EXTRACTOR_NAME", "MELTANO_LOADER_NAME")
 """If these variables are set, Meltano started this loader beside an extractor."""

@@ -14,16 +14,16 @@ from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import Any
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_pipeline
 from bridge.errors import PipelineHeld, SettingsError
 from bridge.exact_json import dumps
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.presence import pipelines_in
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage import Storage
+from bridge.protocol.singer.state_edits import same
 from bridge.settings.values.checked import pipeline_name
-from bridge.singer.state_edits import same
-from bridge.state.store import StateStore
-from bridge.storage import Storage
 
 _OWN = "meltano-state."
 """How the pipelines begin that hold nothing but a STATE."""

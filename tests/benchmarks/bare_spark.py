@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bridge.spark.session import Session
+from bridge.load.spark.session import Session
 
 
 def main(folder: Path) -> None:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from bridge import cli
-from bridge.load import run
-from bridge.load.plan import RunContext
+from bridge.load.run import run
+from bridge.load.run.plan import RunContext
 
 BEFORE = "Python and its imports"
 BEGINS: list[tuple[str, float]] = []

@@ -17,18 +17,18 @@ from typing import Any
 
 from deltalake import DeltaTable, convert_to_deltalake
 
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.records import FileAdd, TableState
 from bridge.lake.schemas import keep_schema
-from bridge.maintain.compact import Wish, compact
-from bridge.schema.table_schema import TableSchema
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.load.write.context import WriteContext
+from bridge.load.write.file import File
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.writer import Writer
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.destination import Destination
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import WriteContext
-from bridge.write.file import File
-from bridge.write.layout import TableLayout
-from bridge.write.writer import Writer
 
 from .upsert import SCHEMA, ZSTD, Figures, measured_by, rows_of
 

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from bridge.decode import native
-from bridge.decode.decoder import decode
-from bridge.schema.table_schema import from_singer
-from bridge.write.context import WriteContext
-from bridge.write.encoding import encodings
+from bridge.load.write.context import WriteContext
+from bridge.load.write.encoding import encodings
+from bridge.protocol.decode import native
+from bridge.protocol.decode.decoder import decode
+from bridge.protocol.schema.table_schema import from_singer
 
 from .inputs import SEED
 from .shape import BLOCK_RECORDS, SCHEMA, STREAM, block_lines

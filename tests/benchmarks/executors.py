@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bridge.spark.query import spread, warm_up
-from bridge.spark.session import Session
+from bridge.load.spark.query import spread, warm_up
+from bridge.load.spark.session import Session
 
 Spread = Callable[..., list[dict[str, Any]]]
 """Does `work(job, payload)` for each of the payloads: its arguments are `work`, `job` and they."""

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.spark.archive_maker import make
+from bridge.load.spark.jvm.archive_maker import make
 
 from .system import SMALL_RUN_RECORDS, Job, Launch, Rows, System, count_ids
 from .venvs import own_program

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge.spark.session import Session
-from bridge.spark_source import register
+from bridge.load.spark.session import Session
+from bridge.read.spark_source import register
 from tests.benchmarks.lake_source import fill
 from tests.support.tables import Shop
 

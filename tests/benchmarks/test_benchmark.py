@@ -86,7 +86,7 @@ def test_the_time_limit_ends_a_run_and_all_it_started(tmp_path: Path) -> None:
         ),
         (["bash", "/venv/pyspark/bin/spark-submit", "pyspark-shell"], "other"),
         (["python", "-m", "pyspark.daemon", "pyspark.worker"], "worker"),
-        (["python", "-m", "bridge.spark.daemon", "pyspark.worker"], "worker"),
+        (["python", "-m", "bridge.load.spark.daemon", "pyspark.worker"], "worker"),
         (["python", "/venv/bin/tap-replay", "--config", "c.json"], "tap"),
     ],
 )

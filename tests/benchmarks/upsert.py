@@ -28,16 +28,16 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from bridge.lake.log import storage_changes
 from bridge.lake.records import FileAdd, LiveFile, TableState
-from bridge.schema.table_schema import TableSchema
-from bridge.spool.folder import Segment
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import WriteContext
-from bridge.write.file import File
-from bridge.write.layout import TableLayout
-from bridge.write.merge.match import MergeSpec
-from bridge.write.merge.plan import Merger
-from bridge.write.spill import Spill, with_message_order
-from bridge.write.writer import Writer
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.spool.folder import Segment
+from bridge.load.write.context import WriteContext
+from bridge.load.write.file import File
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.merge.match import MergeSpec
+from bridge.load.write.merge.plan import Merger
+from bridge.load.write.spill import Spill, with_message_order
+from bridge.load.write.writer import Writer
+from bridge.protocol.schema.table_schema import TableSchema
 from tests.support.records import commit_record
 
 from .executors import Spread, executors, here

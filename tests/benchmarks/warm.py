@@ -22,11 +22,11 @@ from typing import Any
 
 import psutil
 
-from bridge.service.assignment import SparkSettings
-from bridge.service.current_settings import CurrentSettings
-from bridge.service.run_queue import RunQueue
-from bridge.service.runners import Runners
-from bridge.service.timetable import Timetable
+from bridge.serve.service.assignment import SparkSettings
+from bridge.serve.service.current_settings import CurrentSettings
+from bridge.serve.service.run_queue import RunQueue
+from bridge.serve.service.runners import Runners
+from bridge.serve.service.timetable import Timetable
 
 from .bars import warm_bar
 from .cli import HOME

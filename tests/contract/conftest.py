@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -18,5 +18,5 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     if request.param == "local":
         return LocalStorage(tmp_path / "bucket")
     if request.param == "s3 uploads":
-        monkeypatch.setattr("bridge.storage.s3.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.s3.pending._SMALL", 0)
     return cast("Storage", request.getfixturevalue("s3").storage(f"s3://{uuid.uuid4().hex}/team"))

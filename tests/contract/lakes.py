@@ -9,7 +9,7 @@ from contextlib import closing
 from msgspec import structs
 
 from bridge.lake.records import CommitRecord
-from bridge.storage import Add, Change, Remove, Storage
+from bridge.lake.storage import Add, Change, Remove, Storage
 from tests.crash.lakes import Lake
 from tests.support.records import commit_record, table_change
 

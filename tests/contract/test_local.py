@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bridge.lake.log import Snapshot, storage_changes, undo
-from bridge.storage import Change
-from bridge.storage.local.storage import LocalStorage
-from bridge.storage.parallel import MANY, on_disk
-from bridge.storage.protocol import Swap
+from bridge.lake.storage import Change
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.lake.storage.parallel import MANY, on_disk
+from bridge.lake.storage.protocol import Swap
 from tests.support.records import commit_record
 
 from .crashing import crashing
@@ -30,7 +30,7 @@ def test_publish_goes_on_where_it_died(
 ) -> None:
     """Publishing dies anywhere and is repeated, and repeated once more: the same files, and no mix on the way."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.lake.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         storage = LocalStorage(tmp_path / str(step))
@@ -55,7 +55,7 @@ def test_publish_goes_on_where_it_died(
 def test_taking_back_what_died_half_published(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a swap died, its undo brings the old files back and leaves no new one for any reader to find."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.lake.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         storage = LocalStorage(tmp_path / str(step))

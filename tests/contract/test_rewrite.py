@@ -14,8 +14,8 @@ from bridge.errors import LakeError
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.paths import file_name
 from bridge.lake.records import CommitRecord, FileAdd
-from bridge.storage import Add, Change, Missing, Storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Add, Change, Missing, Storage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import commit_record
 from tests.support.s3server import S3Server
 
@@ -136,7 +136,7 @@ def test_walk_and_empty_folders(storage: Storage) -> None:
 def test_a_partitioned_table_is_replaced(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement that dies anywhere, in Hive folders: the next one finishes it, and its undo brings all back."""
     if not exchange:
-        monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
+        monkeypatch.setattr("bridge.lake.storage.local.publish.exchange", lambda one, other: False)
     step, crashed = 0, True
     while crashed:
         for take_back in (False, True):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.storage import Add, Change, Storage
+from bridge.lake.storage import Add, Change, Storage
 from tests.support.s3server import S3Server
 
 from .lakes import PENDING, pend, table, tree, waiting
@@ -20,7 +20,7 @@ from .lakes import PENDING, pend, table, tree, waiting
 def storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """A bucket that is tried twice, and conditional puts for a second, so that a test need not wait."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    monkeypatch.setattr("bridge.storage.conditional._PATIENCE", 1.0)
+    monkeypatch.setattr("bridge.lake.storage.conditional._PATIENCE", 1.0)
     storage: Storage = s3.storage(f"s3://{uuid.uuid4().hex}/team")
     storage.write("old", b"old bytes")
     return storage
@@ -94,7 +94,7 @@ def test_a_fault_that_stays_is_explained(s3: S3Server, storage: Storage, act: st
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
 def test_a_conflict_is_tried_again(s3: S3Server, storage: Storage, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is busy with another put of the same key says so; it is nobody's defeat."""
-    monkeypatch.setattr("bridge.storage.conditional._PATIENCE", 15.0)
+    monkeypatch.setattr("bridge.lake.storage.conditional._PATIENCE", 15.0)
     s3.fault("error", "^PUT", status=409, code=code, times=2)
     assert storage.put_if_absent("k", b"mine") is True
     s3.fault("error", "^PUT", status=409, code=code, times=1)

@@ -16,7 +16,7 @@ import pytest
 from bridge.errors import LakeError
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.records import CommitRecord
-from bridge.storage import Change, Missing, Remove, Storage
+from bridge.lake.storage import Change, Missing, Remove, Storage
 from tests.support.records import commit_record
 from tests.support.s3server import S3Server
 
@@ -30,7 +30,7 @@ def lakes(request: pytest.FixtureRequest, s3: S3Server, monkeypatch: pytest.Monk
     """New, empty lakes, reached by a client that tries nothing twice; pending files are objects or uploads."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     if request.param == "uploads":
-        monkeypatch.setattr("bridge.storage.s3.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.s3.pending._SMALL", 0)
     bucket = s3.bucket(uuid.uuid4().hex)
     return lambda: s3.storage(f"s3://{bucket}/{uuid.uuid4().hex}")
 
@@ -234,7 +234,7 @@ def test_more_than_a_page(s3: S3Server, lakes: Lakes) -> None:
 
 _PUBLISH = """
 import os, sys
-from bridge.storage import Add, Change, open_storage
+from bridge.lake.storage import Add, Change, open_storage
 storage = open_storage(sys.argv[1])
 print(os.getpid(), flush=True)
 sys.stdin.readline()

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.cleanup import abort_older
-from bridge.commit.open import open_pipeline
 from bridge.errors import EngineError, LakeError
-from bridge.spool.folder import RULES, Segment
-from bridge.spool.spool import Spool
-from bridge.storage import Storage
-from bridge.write.context import WriteContext
-from bridge.write.shared_spool import (
+from bridge.lake.commit.cleanup import abort_older
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.storage import Storage
+from bridge.load.spool.folder import RULES, Segment
+from bridge.load.spool.spool import Spool
+from bridge.load.write.context import WriteContext
+from bridge.load.write.shared_spool import (
     PackedBatch,
     SegmentSource,
     create_file,
@@ -36,7 +36,7 @@ UPLOADS = pytest.mark.parametrize("storage", ["local", "s3", "s3 uploads"], indi
 @pytest.fixture
 def context(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteContext:
     """A run's, on any host: its bucket is the storage of this test."""
-    monkeypatch.setattr("bridge.write.context.open_storage", lambda *_: storage)
+    monkeypatch.setattr("bridge.load.write.context.open_storage", lambda *_: storage)
     return WriteContext(storage.uri, "p", "run", 1, str(tmp_path / "spool"), "zstd", {}, in_bucket=True)
 
 
@@ -134,7 +134,7 @@ def test_a_dead_runs_spool_goes_with_the_next_run(storage: Storage, context: Wri
 def test_a_dead_runs_unfinished_upload_goes_with_the_next_run(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor that dies in the middle of a large file leaves no parts that somebody pays for."""
     storage = s3.storage("s3://spool-uploads/team")
-    monkeypatch.setattr("bridge.write.context.open_storage", lambda *_: storage)
+    monkeypatch.setattr("bridge.load.write.context.open_storage", lambda *_: storage)
     with open_pipeline(storage, "p", "dead", clean=lambda: False) as committer:
         context = WriteContext(storage.uri, "p", "dead", committer.generation, "", "zstd", {}, in_bucket=True)
         create_file(context, new_file(context)).write(bytes(17 << 20))

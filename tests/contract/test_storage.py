@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.storage import Add, Change, Missing, Remove, Storage, open_storage
-from bridge.storage.protocol import Swap
+from bridge.lake.storage import Add, Change, Missing, Remove, Storage, open_storage
+from bridge.lake.storage.protocol import Swap
 
 from .lakes import AFTER, CHANGES, PENDING, TRASH, pend, replacing, table, tree, waiting
 
@@ -72,7 +72,7 @@ def test_put_if_absent_changes_nothing_the_second_time(storage: Storage) -> None
 
 _RACE = """
 import sys
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 storage, me = open_storage(sys.argv[1]), sys.argv[2].encode()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -277,7 +277,7 @@ def test_many_at_once(storage: Storage) -> None:
 
 _COUNT = """
 import sys
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 storage = open_storage(sys.argv[1])
 for turn in range(8):
     while True:

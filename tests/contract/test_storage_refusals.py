@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import LakeError
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 
 _REFUSED = """
 import contextlib, json, os, sys
 from bridge.errors import LakeError
-from bridge.storage import Add, Change, open_storage
+from bridge.lake.storage import Add, Change, open_storage
 root, user = sys.argv[1], int(sys.argv[2])
 storage = open_storage(root)
 if user:

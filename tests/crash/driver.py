@@ -1,6 +1,6 @@
 """One run without Spark and without a tap process: the real dispatcher, spool, decoding, ledger and commit protocol.
 
-Wired as `bridge.load.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the
+Wired as `bridge.load.run.loader` wires them. Only the engine is missing: a bundle is written where it is sealed, in the
 same order in which Spark would deliver it, `lag` batches late.
 """
 
@@ -13,27 +13,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_pipeline
 from bridge.errors import TapError
-from bridge.load.accounting import Accounting
-from bridge.load.barriers import BarrierPolicy
-from bridge.load.checks.table_guard import Guard
-from bridge.load.dispatcher import Dispatcher, DispatchRules
-from bridge.load.events import Event, Sealed
-from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tables.views import ViewTables, has_views
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.storage import Storage, open_storage
+from bridge.load.run.accounting import Accounting
+from bridge.load.run.barriers import BarrierPolicy
+from bridge.load.run.checks.table_guard import Guard
+from bridge.load.run.dispatcher import Dispatcher, DispatchRules
+from bridge.load.run.events import Event, Sealed
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.views import ViewTables, has_views
+from bridge.load.spool.spool import Spool
+from bridge.load.write.context import WriteContext
+from bridge.load.write.rejects import write_rejects
+from bridge.load.write.shared_spool import delete_files, pack, upload
+from bridge.load.write.task import write_bundle
+from bridge.protocol.singer.messages import Reader
 from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard as TableGuard
-from bridge.singer.messages import Reader
-from bridge.spool.spool import Spool
-from bridge.storage import Storage, open_storage
-from bridge.write.context import WriteContext
-from bridge.write.rejects import write_rejects
-from bridge.write.shared_spool import delete_files, pack, upload
-from bridge.write.task import write_bundle
 
 PIPELINE = "p"
 

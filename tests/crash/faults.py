@@ -84,7 +84,7 @@ class Watcher:
         self._step(name, name)
 
     def _step(self, change: str, path: str, damage: Callable[[], None] | None = None) -> None:
-        phase = "recovery" if _in_main_thread("open_committer", "commit/open.py") else "run"
+        phase = "recovery" if _in_main_thread("open_committer", "lake/commit/open.py") else "run"
         with self._lock:
             phase = "void" if self._voiding and phase == "recovery" else phase
             self.note(change, phase, path)
@@ -208,7 +208,7 @@ def _call(frame: FrameType | None) -> tuple[str, bytes | None]:
     """Return the key and the bytes of the storage's method that is under way, which a temporary file does not show."""
     key, data = "", None
     while frame is not None:
-        if "/bridge/storage/" in frame.f_code.co_filename:
+        if "/bridge/lake/storage/" in frame.f_code.co_filename:
             own = frame.f_locals
             if isinstance(own.get("key"), str):
                 key = own["key"]

@@ -22,18 +22,18 @@ from unittest import mock
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec import Struct, msgpack
 
-from bridge.commit.committer import Committer
-from bridge.commit.head import Head
-from bridge.commit.open import open_committer
 from bridge.errors import BridgeError, CommitLost, CommitUnknown
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.head import Head
+from bridge.lake.commit.open import open_committer
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import FileAdd, TableState
+from bridge.lake.storage import conditional
+from bridge.lake.storage.s3.bucket import Bucket
+from bridge.lake.storage.s3.storage import S3Storage
 from bridge.settings.values.stores import S3Options
-from bridge.storage import conditional
-from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.storage import S3Storage
 
 from .store import (
     FOLDER,
@@ -328,17 +328,17 @@ def explorable() -> Iterator[None]:
 
 @contextmanager
 def _patched() -> Iterator[None]:
-    import bridge.storage.parallel as parallel
+    import bridge.lake.storage.parallel as parallel
 
     users = [
         module for name, module in sys.modules.items() if name.startswith("bridge.") and hasattr(module, "parallel_map")
     ]
     patches = [mock.patch.object(module, "parallel_map", one_by_one) for module in users]
     patches += [
-        mock.patch("bridge.commit.committer.datetime", _Clock),
-        mock.patch("bridge.commit.manifests.manifest_keys", lambda _: [MANIFEST]),
+        mock.patch("bridge.lake.commit.committer.datetime", _Clock),
+        mock.patch("bridge.lake.commit.manifests.manifest_keys", lambda _: [MANIFEST]),
         mock.patch.object(conditional, "patient_attempts", _once),
-        mock.patch("bridge.storage.s3.conditional.patient_attempts", _once),
+        mock.patch("bridge.lake.storage.s3.conditional.patient_attempts", _once),
         mock.patch.object(Head, "swap", _swap),
     ]
     del parallel

@@ -14,17 +14,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge.commit.committer import Committer
 from bridge.errors import TapError
-from bridge.load.division import divided
-from bridge.load.plan import LoadPlan
-from bridge.load.scratch import Scratch
-from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tap_reader import TapReader
+from bridge.lake.commit.committer import Committer
+from bridge.lake.state.lookback import Lookback
+from bridge.lake.storage import Storage
+from bridge.load.run.plan import LoadPlan
+from bridge.load.run.planning.division import divided
+from bridge.load.run.scratch import Scratch
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tap_reader import TapReader
+from bridge.protocol.singer.messages import Message
 from bridge.settings.options import Pipeline
-from bridge.singer.messages import Message
-from bridge.state.lookback import Lookback
-from bridge.storage import Storage
 from tests.support.pipe import InProcess, Watched
 
 from .driver import PIPELINE, Line, Run

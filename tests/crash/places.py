@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bridge.load import dispatcher
+from bridge.load.run import dispatcher
 
 from .cases import noisy
 from .driver import Run
@@ -140,8 +140,8 @@ class InBucket(Place):
         self.environ = ENVIRON | {"AWS_ENDPOINT_URL": root.endpoint, "AWS_MAX_ATTEMPTS": "2"}
         self.lake: Bucket = Bucket(self.uri, self.environ)
         with patch.dict(os.environ, self.environ):
+            from bridge.lake.storage.s3.clients import clients
             from bridge.settings.values.stores import S3Options
-            from bridge.storage.s3.clients import clients
 
             self._clients = clients(S3Options())
         self._empty = root.copy()
@@ -152,7 +152,7 @@ class InBucket(Place):
 
     def prepare(self) -> None:
         super().prepare()
-        from bridge.storage.s3 import clients, pending
+        from bridge.lake.storage.s3 import clients, pending
 
         os.environ |= self.environ
         # To make clients anew takes ten times as long as a run. These were never used, so no connection is shared.

@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.commit.committer import Committer
-from bridge.commit.recover import recover
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.recover import recover
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.schemas import keep_schema
-from bridge.maintain.compact import Wish, compact
-from bridge.schema.table_schema import TableSchema
+from bridge.lake.storage import Storage, open_storage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage, open_storage
 from tests.support.records import table_change
 
 from .driver import PIPELINE, Line, Run

@@ -111,7 +111,7 @@ class Jumping(datetime):
 def test_a_clock_that_jumps(jump: timedelta, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the time is said to be while a run goes on, and in the runs after it, nothing is lost or doubled."""
     for module in (
-        "bridge.commit.committer",
+        "bridge.lake.commit.committer",
         "bridge.lake.lease.remote",
         "bridge.lake.lease.process",
         "bridge.lake.lease.flock",
@@ -151,7 +151,7 @@ def test_times_of_commits_do_not_order_them(place: Place, monkeypatch: pytest.Mo
         yield state(a=3, b=3)
 
     def behind(watcher: Watcher) -> None:
-        from bridge.commit import committer
+        from bridge.lake.commit import committer
 
         committer.datetime = Jumping  # type: ignore[attr-defined]
         Jumping.offset = timedelta(hours=-1)

@@ -223,7 +223,7 @@ def test_death_of_the_taking_back(case: str, stages: Callable[[str], Stage]) -> 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=SLOW)])
 def test_death_without_exchange(every: int, case: str, stages: Callable[[str], Stage], monkeypatch: Any) -> None:
     """Where folders cannot be exchanged two renames do it: the table may be absent for an instant, never mixed."""
-    monkeypatch.setattr("bridge.storage.local.publish.exchange", lambda one, other: False)
+    monkeypatch.setattr("bridge.lake.storage.local.publish.exchange", lambda one, other: False)
     stage, scene = stages("local"), Scene(case)
     for step in steps(stage, scene, every):
         die(stage, scene.run, step)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from botocore.httpsession import URLLib3Session
 
-from bridge.commit.committer import Committer
-from bridge.maintain.verify.check import verify
+from bridge.lake.commit.committer import Committer
+from bridge.lake.storage import open_storage
+from bridge.operate.verify.check import verify
 from bridge.settings.values.stores import S3Options
-from bridge.storage import open_storage
 from tests.contract.crashing import Crash, Faults, crashing
 from tests.support.delta_lake import DeltaLake
 from tests.support.iceberg_lake import IcebergLake, PartitionedLake
@@ -152,7 +152,7 @@ def place(where: tuple[str, str], place_of: Callable[[str], Place], monkeypatch:
     for name, value in {**ENVIRON, "AWS_MAX_ATTEMPTS": "2"}.items():
         monkeypatch.setenv(name, value)
     if where[1] == "s3-uploads":
-        monkeypatch.setattr("bridge.storage.s3.pending._SMALL", -1)
+        monkeypatch.setattr("bridge.lake.storage.s3.pending._SMALL", -1)
     return place_of(where[1])
 
 

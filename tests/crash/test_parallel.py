@@ -36,7 +36,7 @@ def test_a_state_put_together_loses_rows(place_of: Callable[[str], Place]) -> No
             with stage.place.thawed():
                 assert stage.place.run(CASE.run, Fault(step)).killed
                 after_death(stage.place.lake)
-                with patch("bridge.load.division.starting_groups", start):
+                with patch("bridge.load.run.planning.division.starting_groups", start):
                     assert stage.place.run(CASE.run).error is None
                 if start is starting_groups:
                     after_success(stage.place.lake, CASE)

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
 from bridge.errors import CommitLost, LakeError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
-from bridge.storage import Storage, open_storage
+from bridge.lake.storage import Storage, open_storage
 from tests.support.lake import DEAD
 from tests.support.records import table_change
 
@@ -169,7 +169,7 @@ ENDS = ("CommitLost", "LakeError")
 
 def impatient() -> None:
     """Do not wait long for a process that stands still while it holds a folder."""
-    from bridge.storage.local import folders
+    from bridge.lake.storage.local import folders
 
     assert folders._PATIENCE > 1
     folders._PATIENCE = 0.05

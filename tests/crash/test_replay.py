@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.recover import recover
-from bridge.maintain.rejects.purge import purge
-from bridge.maintain.rejects.replay import replay
-from bridge.maintain.rejects.survey import Criteria
+from bridge.lake.commit.recover import recover
+from bridge.lake.storage import open_storage
+from bridge.load.maintain.rejects.purge import purge
+from bridge.load.maintain.rejects.replay import replay
+from bridge.load.maintain.rejects.survey import Criteria
 from bridge.settings.inline import inline_pipeline
-from bridge.storage import open_storage
 
 from .cases import record, schema, started, state, stated
 from .driver import PIPELINE, Line, Run

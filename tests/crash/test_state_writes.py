@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bridge.lake.log import Log
-from bridge.state.store import StateStore
-from bridge.storage import open_storage
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage import open_storage
 
 from .faults import Fault
 from .places import Place

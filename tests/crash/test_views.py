@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.spark.session import Session
+from bridge.load.spark.session import Session
 
 from .driver import PIPELINE
 from .history import History

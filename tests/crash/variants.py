@@ -13,20 +13,20 @@ from unittest import mock
 
 from msgspec import structs
 
-from bridge.commit import cleanup, state_file
-from bridge.commit.committer import Committer
-from bridge.commit.head import Head
-from bridge.commit.manifests import listed_files, manifest_body
 from bridge.errors import CommitLost, LakeError
 from bridge.exact_json import dumps
+from bridge.lake.commit import cleanup, state_file
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.head import Head
+from bridge.lake.commit.manifests import listed_files, manifest_body
 from bridge.lake.log import Log, Snapshot, add_of, undo
 from bridge.lake.ownership import Owner
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord, TableChange
-from bridge.storage.protocol import Change, Missing, Remove
-from bridge.storage.s3 import publish as s3
-from bridge.storage.s3.bucket import Bucket
-from bridge.storage.s3.errors import FAILURES, is_refused
+from bridge.lake.storage.protocol import Change, Missing, Remove
+from bridge.lake.storage.s3 import publish as s3
+from bridge.lake.storage.s3.bucket import Bucket
+from bridge.lake.storage.s3.errors import FAILURES, is_refused
 
 from .lives import Life, loaded, one_by_one
 from .store import MANIFEST

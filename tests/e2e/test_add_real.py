@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge.demo.database import Server, private_postgres
+from bridge.operate.demo.database import Server, private_postgres
 from bridge.settings.load import check, load
 from tests.support.terminal import talk, talked
 

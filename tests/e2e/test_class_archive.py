@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from bridge.spark.class_archive import VARIABLE
+from bridge.load.spark.jvm.class_archive import VARIABLE
 
-MAKER = [sys.executable, "-m", "bridge.spark.archive_maker"]
+MAKER = [sys.executable, "-m", "bridge.load.spark.jvm.archive_maker"]
 SECONDS = 400
 
 pytestmark = pytest.mark.timeout(1200)

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.spark.session import Session
+from bridge.load.spark.session import Session
 from tests.support.cluster import EXECUTORS_NEED, Cluster, can_hide, make_venv, running_cluster
 from tests.support.s3server import S3Server
 from tests.support.view_oracle import check_commits

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.demo import flights
-from bridge.demo.database import private_postgres
+from bridge.operate.demo import flights
+from bridge.operate.demo.database import private_postgres
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
 
@@ -23,7 +23,7 @@ ENDS_WITHIN_SECONDS = 10
 OWNER = """
 import sys
 from pathlib import Path
-from bridge.demo.database import private_postgres
+from bridge.operate.demo.database import private_postgres
 with private_postgres(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     sys.stdin.read()

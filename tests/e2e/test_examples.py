@@ -21,7 +21,7 @@ _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 _NOT_HERE = {
     "demo": "it starts PostgreSQL and two Sparks: tests/e2e/test_demo_database.py, and `make demo`",
     "serve": "it does not end by itself: tests/e2e/test_service.py",
-    "trigger": "it needs a service: tests/unit/service/test_client.py",
+    "trigger": "it needs a service: tests/unit/serve/service/test_client.py",
 }
 _LOADS = ("run",)
 """What makes the lake in which all the others are typed."""

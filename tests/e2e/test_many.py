@@ -124,7 +124,7 @@ def test_the_next_session_is_made_during_a_run(tmp_path: Path) -> None:
         first = pid_of_run(shop, "a")
         ahead = session_ahead(shop)
         assert not shop.records("b")
-        runners = [one for one in psutil.Process(run.pid).children() if "bridge.service.runner" in one.cmdline()]
+        runners = [one for one in psutil.Process(run.pid).children() if "bridge.serve.service.runner" in one.cmdline()]
         (other,) = {one.pid for one in runners} - {first}
         out, err = run.communicate(timeout=200)
         assert run.returncode == 0, err

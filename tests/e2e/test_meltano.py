@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.demo.database import Server, private_postgres
+from bridge.operate.demo.database import Server, private_postgres
 from tests.e2e.meltano import ROOT, Meltano, built_wheel, installed_meltano
 from tests.e2e.realtaps import installed
 from tests.test_docs import blocks, check_output

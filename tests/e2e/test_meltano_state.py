@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from bridge.lake.log import Log
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 from tests.e2e.meltano import ROOT, UV, Meltano, built_wheel, installed_meltano
 from tests.e2e.test_meltano import STORED, TARGET, kept, numbers, stream
 from tests.support.tables import INTEGER, Shop

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.lake.log import Log
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.e2e.serving import served
 from tests.support.debian import debian_program
 

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from bridge.facts.metrics import write_textfile
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.serve.facts.metrics import write_textfile
 from tests.e2e.realtaps import free_port
 from tests.e2e.serving import served
 from tests.support.busy_lake import record_run

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.demo.database import Server, private_postgres
+from bridge.operate.demo.database import Server, private_postgres
 
 from .realtaps import MariaDb, Project, installed, mariadb
 

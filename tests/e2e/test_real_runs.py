@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from bridge.demo.database import Server, private_postgres
+from bridge.operate.demo.database import Server, private_postgres
 
 from .realtaps import Project, installed
 

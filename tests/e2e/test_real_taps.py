@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bridge.demo.database import Server, private_postgres
+from bridge.operate.demo.database import Server, private_postgres
 
 from .realtaps import MariaDb, Project, installed, mariadb
 

@@ -17,11 +17,11 @@ import pyspark
 import pytest
 
 from bridge.errors import EngineError
-from bridge.spark.jvm import Jvm
-from bridge.spark.query import Engine
-from bridge.spark.session import Session
-from bridge.spool.spool import Spool
-from bridge.write.context import WriteContext
+from bridge.load.spark.jvm.jvm import Jvm
+from bridge.load.spark.query import Engine
+from bridge.load.spark.session import Session
+from bridge.load.spool.spool import Spool
+from bridge.load.write.context import WriteContext
 from tests.e2e.conftest import TAP, Project, processes_of, stream, wait_until_gone
 
 
@@ -125,7 +125,7 @@ def test_a_project_may_lie_anywhere(tmp_path: Path) -> None:
 _STARTS = """
 import os, sys, time
 from pathlib import Path
-from bridge.spark.jvm import Jvm
+from bridge.load.spark.jvm.jvm import Jvm
 scratch = Path(sys.argv[1])
 jvm = Jvm("local[1]", {}, scratch, scratch.parent / "log")
 for folder in scratch.glob("jvm-*"):
@@ -178,9 +178,9 @@ def test_a_jvm_that_hangs_holds_up_nobody(project: Project) -> None:
     (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": said}}))
     program = """
 import sys
-import bridge.spark.query
+import bridge.load.spark.query
 from bridge.cli import main
-bridge.spark.query._GRACE = 2.0
+bridge.load.spark.query._GRACE = 2.0
 main(["run", "smoke", "--timeout", "45s", "--no-progress"])
 """
     run = subprocess.Popen(

@@ -27,8 +27,8 @@ import yaml
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [postgres]")
 
 from bridge.errors import SlotError  # noqa: E402
-from bridge.slots.database import opened  # noqa: E402
-from bridge.tap.slot_source import SlotSource  # noqa: E402
+from bridge.load.slots.database import opened  # noqa: E402
+from bridge.load.tap.slot_source import SlotSource  # noqa: E402
 
 from .realtaps import installed  # noqa: E402
 from .walserver import TABLES, Load, WalServer, wal_server  # noqa: E402
@@ -328,7 +328,7 @@ def test_a_statement_that_waits_is_ended(server: WalServer, monkeypatch: pytest.
     """The server ends a statement that takes too long, also after a move of the slot, which may take longer."""
     server.sql("select pg_create_logical_replication_slot('mine', 'pgoutput')")
     address = {"host": "127.0.0.1", "port": str(server.port), "user": "postgres", "dbname": "postgres"}
-    monkeypatch.setattr("bridge.slots.database._ANSWER", timedelta(milliseconds=300))
+    monkeypatch.setattr("bridge.load.slots.database._ANSWER", timedelta(milliseconds=300))
     database = opened(SlotSource("other", "", "slot", "mine", address))
     with pytest.raises(SlotError, match="statement timeout"):
         database.query("select pg_sleep(60)")

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from bridge.load.tap.database.columns import columns_with_nulls
+from bridge.load.tap.database.connection import NotAsked
+from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.settings.options import Pipeline
-from bridge.tap.database.columns import columns_with_nulls
-from bridge.tap.database.connection import NotAsked
-from bridge.tap.database.source_database import SourceDatabase
 
 from .realtaps import BINLOG, MariaDb, Project, installed, mariadb
 
@@ -155,7 +155,7 @@ def entry(table: str) -> dict[str, Any]:
 def test_a_table_that_is_locked_is_named(shop: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its question costs as long as one may take; the others answer."""
     shop.sql(STAMPED)
-    monkeypatch.setattr("bridge.tap.database.columns._SECONDS", 1)
+    monkeypatch.setattr("bridge.load.tap.database.columns._SECONDS", 1)
     catalog = {"streams": [entry(ODD), entry("users"), entry("zeros")]}
     asked = {f"shop-{ODD}": ["updated_at"], "shop-users": ["updated_at"], "shop-zeros": ["modified_at"]}
     with locked(shop, "shop.users"):
@@ -183,7 +183,7 @@ def test_one_connection_sees_what_changes_meanwhile(shop: MariaDb) -> None:
 
 def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The question has an end."""
-    monkeypatch.setattr("bridge.tap.database.mysql._START", 1)
+    monkeypatch.setattr("bridge.load.tap.database.mysql._START", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = {"host": "127.0.0.1", "port": str(silent.getsockname()[1]), "user": "reader", "password": "secret"}
         began = time.monotonic()

@@ -18,9 +18,9 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.commit.rollback import roll_back
-from bridge.spark.session import Session
-from bridge.spark_source import SingerSource, register
+from bridge.lake.commit.rollback import roll_back
+from bridge.load.spark.session import Session
+from bridge.read.spark_source import SingerSource, register
 from tests.support.cluster import EXECUTORS_NEED, make_venv, running_cluster
 from tests.support.spark_source import Row
 from tests.support.tables import INTEGER, STRING, Shop, filled
@@ -192,7 +192,7 @@ def test_a_batch_of_changes_merges_into_a_copy(tmp_path: Path, spark: SparkSessi
 QUERY = """
 import sys
 from pyspark.sql import SparkSession
-from bridge.spark_source import SingerSource
+from bridge.read.spark_source import SingerSource
 
 lake, folder = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -262,7 +262,7 @@ def test_a_cluster_without_bridge(tmp_path: Path) -> None:
 CLUSTER = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from bridge.spark_source import register
+from bridge.read.spark_source import register
 
 master, python, lake = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable  # of the driver's own Python workers, which plan

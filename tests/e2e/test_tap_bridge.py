@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.rollback import roll_back
 from tests.support.tables import INTEGER, STRING, WIDE, Shop
 from tests.support.tap_bridge import COPY, difference
 

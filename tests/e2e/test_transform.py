@@ -18,11 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.errors import SettingsError
-from bridge.schema.json_schema import TIMESTAMP
-from bridge.schema.table_schema import TableSchema
+from bridge.load.spark.session import Session
+from bridge.load.spark.transform import analysed
+from bridge.protocol.schema.json_schema import TIMESTAMP
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.transform_sql import read_transform
-from bridge.spark.session import Session
-from bridge.spark.transform import analysed
 from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project, wait_until_gone
 
@@ -189,7 +189,7 @@ def test_a_column_that_is_not_there_is_told_before_a_row_is_stored(project: Proj
 
 _STRUCK = """
 import os, psutil, signal, sys
-import bridge.spark.transform as transform
+import bridge.load.spark.transform as transform
 from bridge.cli import main
 analysed = transform.analysed
 def struck(*asked, **more):

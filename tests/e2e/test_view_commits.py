@@ -19,23 +19,23 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridge
-import bridge.spark.views
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_pipeline
-from bridge.commit.rollback import roll_back
+import bridge.load.spark.views
 from bridge.errors import BridgeError, DataError, SettingsError, TapError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
-from bridge.load.tables.adopt import adopt
-from bridge.load.tables.views import ViewTables
-from bridge.maintain.compact import Wish, compact
-from bridge.maintain.rejects.replay import replay
-from bridge.maintain.rejects.survey import Criteria
+from bridge.lake.storage import open_storage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.rejects.replay import replay
+from bridge.load.maintain.rejects.survey import Criteria
+from bridge.load.run.tables.adopt import adopt
+from bridge.load.run.tables.views import ViewTables
+from bridge.load.spark.query import SparkAtNeed
+from bridge.load.spark.session import Session
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard
-from bridge.spark.query import SparkAtNeed
-from bridge.spark.session import Session
-from bridge.storage import open_storage
 from tests.crash.driver import PIPELINE, Run
 from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
 from tests.support.s3server import S3Server
@@ -114,7 +114,7 @@ class Lake:
         run.file_size = 3000 if self.method == "append-only" else None  # a view of several files, each a range of keys
         run.streams, run.lag, run.guard = self.streams, self.random.choice([0, 2]), guard or run.guard
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bridge.spark.views, "_FEW", next(self.few))
+            patch.setattr(bridge.load.spark.views, "_FEW", next(self.few))
             if dies:
                 patch.setattr(DEATHS[dies], dies, _die)
             with suppress(Killed, TapError):
@@ -485,7 +485,7 @@ def test_a_new_view_of_a_table_that_is_half_loaded(
     lake.views = {}
     lake.run(*lake.rows(10), lake.activate(), lake.state())
     lake.version += 1
-    monkeypatch.setattr("bridge.storage.s3.pending._SMALL", 0)  # as if the files were larger
+    monkeypatch.setattr("bridge.lake.storage.s3.pending._SMALL", 0)  # as if the files were larger
     state = {"type": "STATE", "value": {"bookmarks": {"orders": {"version": lake.version, "id": 5}}}}
     lake.run(*lake.rows(20), state, TapError("the tap failed", hint=""))
     staged = Log(open_storage(lake.uri), PIPELINE).view(lake.head).staged["orders"]

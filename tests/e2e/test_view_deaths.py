@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
-from bridge.maintain.verify.check import verify
-from bridge.spark.session import Session
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
+from bridge.load.spark.session import Session
+from bridge.operate.verify.check import verify
 from tests.contract.crashing import crashing
 from tests.crash.driver import PIPELINE
 from tests.crash.test_format_steps import crashing_requests

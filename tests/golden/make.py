@@ -25,7 +25,7 @@ _TAP = _HERE / "tap.py"
 _PAGED = _HERE.parent / "support" / "paged_tap.py"
 _LOSE = """
 import os
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 publish = LocalStorage.publish
 def die(storage, changes):
     publish(storage, changes) if "/orders/" not in repr(changes) else os._exit(9)

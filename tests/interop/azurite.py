@@ -122,8 +122,8 @@ class Azurite:
 
     def storage(self, uri: str = "az://lake/team", **options: Any) -> Any:
         """Open a container that is created if it is missing."""
+        from bridge.lake.storage import open_storage
         from bridge.settings.values.stores import AzureOptions
-        from bridge.storage import open_storage
 
         self.bucket(uri.removeprefix("az://").partition("/")[0])
         return open_storage(uri, AzureOptions(**options))

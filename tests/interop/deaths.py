@@ -16,8 +16,8 @@ import pytest
 from bridge.errors import LakeError
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.records import CommitRecord
-from bridge.storage import Change, Missing, Storage
-from bridge.storage.objects import ObjectStorage
+from bridge.lake.storage import Change, Missing, Storage
+from bridge.lake.storage.objects import ObjectStorage
 from tests.contract.lakes import AFTER, CHANGES, TRASH, kept, pend, record, rewriting, table, tree, waiting
 from tests.contract.test_rewrite import (
     NEW,

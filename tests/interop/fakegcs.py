@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pyarrow.fs import GcsFileSystem
 
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 from tests.crash.lakes import Bucket
 from tests.interop.gcsproxy import Fault, Proxy, wait_until
 from tests.interop.goprogram import go_program

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.errors import LakeError
-from bridge.storage import Change
-from bridge.storage.conditional import Passing
-from bridge.storage.objects import ObjectStorage
+from bridge.lake.storage import Change
+from bridge.lake.storage.conditional import Passing
+from bridge.lake.storage.objects import ObjectStorage
 from tests.contract.lakes import pend, table, waiting
 from tests.interop.azureproxy import Proxy
 from tests.interop.azurite import Azurite, service

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.storage import Storage
-from bridge.storage.objects import ObjectStorage
+from bridge.lake.storage import Storage
+from bridge.lake.storage.objects import ObjectStorage
 from tests.contract.test_rewrite import (  # noqa: F401 - what it promises of every store
     test_a_file_is_rewritten,
     test_a_file_that_somebody_deleted,
@@ -55,7 +55,7 @@ def storage(request: pytest.FixtureRequest, s3: Azurite, monkeypatch: pytest.Mon
     if request.param == "s3":
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", s3.with_sas(container))
     if request.param == "s3 uploads":
-        monkeypatch.setattr("bridge.storage.objects.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.objects.pending._SMALL", 0)
     return s3.storage(f"az://{container}/team")
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from google.api_core.retry import Retry
 
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 from tests.contract.test_rewrite import (  # noqa: F401 - the contract, on the store of this file
     test_a_file_is_rewritten,
     test_a_file_that_somebody_deleted,
@@ -52,7 +52,7 @@ def s3(gcs: FakeGcs) -> FakeGcs:
 def storage(request: pytest.FixtureRequest, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """A folder of a bucket; for "local" a whole bucket, for "s3 uploads" every pending file is sent in parts."""
     if request.param == "s3 uploads":
-        monkeypatch.setattr("bridge.storage.objects.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.objects.pending._SMALL", 0)
     folder = "" if request.param == "local" else "/team"
     return cast("Storage", gcs.storage(f"gs://{uuid.uuid4().hex}{folder}"))
 
@@ -60,7 +60,7 @@ def storage(request: pytest.FixtureRequest, gcs: FakeGcs, monkeypatch: pytest.Mo
 @pytest.fixture
 def lakes(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Lakes:
     """New, empty lakes, reached by a client that tries nothing twice."""
-    monkeypatch.setattr("bridge.storage.gcs.store._PATIENCE", Retry(predicate=lambda _: False))
+    monkeypatch.setattr("bridge.lake.storage.gcs.store._PATIENCE", Retry(predicate=lambda _: False))
     bucket = gcs.bucket(uuid.uuid4().hex)
     return lambda: gcs.storage(f"gs://{bucket}/{uuid.uuid4().hex}")
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from bridge import Lake
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 from tests.interop.azurite import Azurite
 from tests.interop.fakegcs import FakeGcs
 from tests.support.spark_source import frame

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from bridge import __version__
-from bridge.spark.class_archive import VARIABLE
+from bridge.load.spark.jvm.class_archive import VARIABLE
 
 from .counting import read
 from .faults import STOP

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import RunFile
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 
 FIRST = "p000"

@@ -11,18 +11,18 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.formats.order_note import order_note
 from bridge.lake.log import Log
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
 from bridge.lake.schemas import keep_schema
-from bridge.maintain.verify.check import verify
-from bridge.schema.table_schema import TableSchema
+from bridge.lake.storage import Storage
+from bridge.operate.verify.check import verify
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage
 from tests.support.records import table_change
 
 

@@ -12,11 +12,11 @@ import duckdb
 import pyarrow as pa
 
 from bridge.lake.log import Log
+from bridge.lake.storage import open_storage
 from bridge.lake.table_columns import read_columns
-from bridge.maintain.readers.ddl import statement
-from bridge.maintain.readers.table import Table
-from bridge.query.snapshot import TablesAt
-from bridge.storage import open_storage
+from bridge.operate.readers.ddl import statement
+from bridge.operate.readers.table import Table
+from bridge.read.query.snapshot import TablesAt
 from tests.support.tables import Shop
 
 Rows = list[dict[str, str]]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.runs import log_key, new_run_id
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.busy_lake import commit_rows, record_run, write_settings
 from tests.support.tables import INTEGER, STRING, WIDE, WIDER, Shop
 from tests.support.view_tables import Views

@@ -13,9 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from bridge.commit.committer import Committer
+from bridge.lake.commit.committer import Committer
 from bridge.lake.records import TableChange
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 from tests.support.delta_lake import DeltaLake
 
 

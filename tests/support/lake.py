@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
 from bridge.errors import LakeError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableChange
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 
 DEAD: dict[str, Any] = {"format": 1, "head": None, "closed": None}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from bridge.load.barriers import StreamProgress
-from bridge.load.tables.column_plan import IncomingSchema
-from bridge.load.tables.table_plan import TablePlanner
-from bridge.schema.table_schema import TableSchema, from_singer
-from bridge.singer.messages import Schema
+from bridge.load.run.barriers import StreamProgress
+from bridge.load.run.tables.column_plan import IncomingSchema
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.protocol.schema.table_schema import TableSchema, from_singer
+from bridge.protocol.singer.messages import Schema
 
 Opened = tuple[StreamProgress, TableSchema | None]
 

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, read_runs
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 from tests.e2e.conftest import Project
 
 TAP = Path(__file__).with_name("paged_tap.py")

@@ -28,26 +28,26 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.commit.open import open_pipeline
 from bridge.errors import BridgeError, TapError
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Snapshot
 from bridge.lake.runs import new_run_id
-from bridge.load.checks.replay_guard import ReplayGuard
-from bridge.load.loader import Loader
-from bridge.load.plan import LoadPlan, RunContext
-from bridge.load.result import Counts
-from bridge.load.scratch import Scratch
-from bridge.load.stop import Stop
-from bridge.load.tables.table_plan import TablePlanner
-from bridge.load.tap_reader import TapReader
+from bridge.lake.storage import lake_of
+from bridge.load.run.checks.replay_guard import ReplayGuard
+from bridge.load.run.loader import Loader
+from bridge.load.run.plan import LoadPlan, RunContext
+from bridge.load.run.result import Counts
+from bridge.load.run.scratch import Scratch
+from bridge.load.run.stop import Stop
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tap_reader import TapReader
+from bridge.load.spark.query import Engine, Finished
+from bridge.load.spool.folder import Segment
+from bridge.load.tap.stdin import Start, Stdin
+from bridge.load.write.context import WriteContext
+from bridge.load.write.task import write_bundle
+from bridge.protocol.singer.messages import Message
 from bridge.settings.options import Pipeline
-from bridge.singer.messages import Message
-from bridge.spark.query import Engine, Finished
-from bridge.spool.folder import Segment
-from bridge.storage import lake_of
-from bridge.tap.stdin import Start, Stdin
-from bridge.write.context import WriteContext
-from bridge.write.task import write_bundle
 
 
 def wire(*messages: dict[str, Any]) -> bytes:

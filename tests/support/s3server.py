@@ -86,8 +86,8 @@ class S3Server:
 
     def storage(self, uri: str = "s3://lake/team", **options: Any) -> Any:
         """Open a bucket that is created if it is missing."""
+        from bridge.lake.storage import open_storage
         from bridge.settings.values.stores import S3Options
-        from bridge.storage import open_storage
 
         self.bucket(uri.removeprefix("s3://").partition("/")[0])
         return open_storage(uri, S3Options(**{"endpoint_url": self.endpoint} | options))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bridge.service.assignment import SparkSettings
-from bridge.service.current_settings import CurrentSettings
-from bridge.service.run_queue import RunQueue
-from bridge.service.runners import Runners
-from bridge.service.timetable import Timetable
+from bridge.serve.service.assignment import SparkSettings
+from bridge.serve.service.current_settings import CurrentSettings
+from bridge.serve.service.run_queue import RunQueue
+from bridge.serve.service.runners import Runners
+from bridge.serve.service.timetable import Timetable
 
 
 def until(true: Callable[[], Any], seconds: float = 120) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, Snapshot
-from bridge.maintain.rejects.replay import Replayed, replay
-from bridge.maintain.rejects.survey import Criteria, Group, find, groups, read
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.maintain.rejects.replay import Replayed, replay
+from bridge.load.maintain.rejects.survey import Criteria, Group, find, groups, read
 from tests.support.pipe import Found, Pipe
 
 INT = {"type": ["null", "integer"]}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 
-from bridge.spark_source import SingerSource
+from bridge.read.spark_source import SingerSource
 
 Row = dict[str, Any]
 T = TypeVar("T")

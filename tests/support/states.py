@@ -12,8 +12,8 @@ import pytest
 
 from bridge.cli import main
 from bridge.lake.log import Log
-from bridge.state.store import StateStore
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.shell import Done
 
 A, B = {"replication_key": "id", "replication_key_value": 5}, {"replication_key": "at", "replication_key_value": "x"}

@@ -13,22 +13,22 @@ import pyarrow as pa
 import pytest
 
 from bridge.cli import main
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.paths import folder_name
 from bridge.lake.schemas import read_schema
-from bridge.load.accounting import Accounting
-from bridge.load.barriers import Barrier, Publication
-from bridge.schema.merging import Evolution
-from bridge.schema.table_schema import TableSchema, from_singer, merge
-from bridge.spool.folder import SealedBatch, Segment, SpoolFolder
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import WriteContext
-from bridge.write.layout import TableLayout
-from bridge.write.task import write_bundle
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.run.accounting import Accounting
+from bridge.load.run.barriers import Barrier, Publication
+from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
+from bridge.load.write.context import WriteContext
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.task import write_bundle
+from bridge.protocol.schema.merging import Evolution
+from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from tests.support.lake import DEAD, Faulty, Lake, fail
 
 EVOLVE = Evolution()

@@ -11,8 +11,8 @@ import pyarrow as pa
 from bridge import Lake
 from bridge.lake.formats.iceberg.catalog import keep_catalog, read_catalog
 from bridge.lake.log import Log
+from bridge.lake.storage import Storage
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage
 
 
 def own_rows(log: Log, stream: str, n: int | None = None) -> pa.Table | None:

@@ -9,8 +9,8 @@ import duckdb
 
 import bridge
 from bridge.lake.log import Log
+from bridge.lake.storage import open_storage
 from bridge.settings.view_sql import read_view
-from bridge.storage import open_storage
 from tests.support.view_formats import check_own_logs
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 
-from bridge.commit.open import open_committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.schemas import keep_schema
-from bridge.schema.table_schema import TableSchema
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.write.context import WriteContext
+from bridge.load.write.file import File
+from bridge.load.write.layout import TableLayout
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.view_sql import read_view
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.context import WriteContext
-from bridge.write.file import File
-from bridge.write.layout import TableLayout
 
 COUNTS = "SELECT id, count(*) AS n FROM s GROUP BY id"
 

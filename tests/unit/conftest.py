@@ -74,5 +74,5 @@ def run_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second for each run, so that ids sort as the runs began."""
     began = datetime.now(timezone.utc) - timedelta(minutes=5)
     ids = (f"{began + timedelta(seconds=n):%Y%m%dT%H%M%SZ}-aaaa" for n in count())
-    for place in ("bridge.load.run", "bridge.load.trace", "bridge.cli.run.batch"):
+    for place in ("bridge.load.run.run", "bridge.load.run.trace", "bridge.cli.run.batch"):
         monkeypatch.setattr(f"{place}.new_run_id", lambda: next(ids))

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.durations import duration
 from bridge.errors import TapError
-from bridge.service.web import render
+from bridge.serve.service.web import render
 
 
 @pytest.mark.parametrize(

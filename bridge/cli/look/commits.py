@@ -17,7 +17,7 @@ from bridge.cli.show import as_json, console, count, moment, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
-from bridge.maintain.commit_effects import CommitStep, TableStep, commit_step, commit_steps
+from bridge.read.query.changes.commit_effects import CommitStep, TableStep, commit_step, commit_steps
 
 _NAMED = 3
 """How many tables of a commit its row names; `show` has all of them."""
@@ -131,7 +131,7 @@ def _number(name: str | None, commit: str | None) -> tuple[str | None, int]:
 
 def _obstacle(log: Log, number: int) -> str | None:
     """Why `rollback` cannot go back to a commit; None if it can."""
-    from bridge.commit.rollback import plan
+    from bridge.lake.commit.rollback import plan
 
     try:
         plan(log, log.view(log.latest()), number)

@@ -12,7 +12,7 @@ from bridge.cli.selection import Selection
 from bridge.cli.show import count_of
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError
-from bridge.storage.local.folders import draft_of
+from bridge.lake.storage.local.folders import draft_of
 
 
 @click.group()
@@ -41,8 +41,8 @@ def sources(selection: Selection, adapter: str, live: bool, loaded_at: str | Non
     singer-bridge dbt sources -o models/sources.yml
     singer-bridge dbt sources flights --adapter spark
     """
-    from bridge.orchestrate import dbt as written
-    from bridge.query.snapshot import TablesAt
+    from bridge.read.query.snapshot import TablesAt
+    from bridge.serve.orchestrate import dbt as written
 
     if output and output.exists() and not _is_ours(output):
         hint = "give another name to -o; or delete it, if you do not need it"
@@ -67,7 +67,7 @@ def sources(selection: Selection, adapter: str, live: bool, loaded_at: str | Non
 
 
 def _is_ours(file: Path) -> bool:
-    from bridge.orchestrate.dbt import HEADER
+    from bridge.serve.orchestrate.dbt import HEADER
 
     try:
         return file.read_text(encoding="utf-8").startswith(HEADER) or not file.stat().st_size

@@ -19,12 +19,12 @@ from bridge.cli.plain import plain_json
 from bridge.cli.selection import ChosenPipeline, Selection, committed
 from bridge.cli.show import as_json, console, count, count_of, print_table, size
 from bridge.cli.survey import one_or_all
-from bridge.state.store import StateStore
+from bridge.lake.state.store import StateStore
 
 if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
-    from bridge.maintain.rejects.replay import Replayed
-    from bridge.maintain.rejects.survey import Criteria, Group
+    from bridge.load.maintain.rejects.replay import Replayed
+    from bridge.load.maintain.rejects.survey import Criteria, Group
 
 
 def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +38,7 @@ def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(selection: Selection, *, stream: str | None, run: str | None, reason: str | None, **given: Any) -> Any:
-        from bridge.maintain.rejects.survey import Criteria
+        from bridge.load.maintain.rejects.survey import Criteria
 
         return function(selection, Criteria(stream, run, reason), **given)
 
@@ -60,7 +60,7 @@ def list_(selection: Selection, criteria: Criteria, *, json_output: bool) -> int
     singer-bridge rejects list flights
     singer-bridge rejects list --to ./lake --name x -s users --json
     """
-    from bridge.maintain.rejects.survey import groups
+    from bridge.load.maintain.rejects.survey import groups
 
     chosen, code = one_or_all(selection)
     several = len(chosen) > 1
@@ -78,7 +78,7 @@ def list_(selection: Selection, criteria: Criteria, *, json_output: bool) -> int
 
 def _files(chosen: ChosenPipeline, criteria: Criteria, *, several: bool) -> list[RejectFile]:
     """The files with a pipeline's rejects; of several pipelines, one without a commit has none."""
-    from bridge.maintain.rejects.survey import find
+    from bridge.load.maintain.rejects.survey import find
 
     storage, view = committed(chosen.pipeline, required=not several)
     return find(storage, chosen.pipeline.name, view, criteria)
@@ -98,7 +98,7 @@ def _print_groups(pairs: list[tuple[str, Group]], *, several: bool = False) -> N
 
 
 def _named(stream: str | None) -> str:
-    from bridge.maintain.rejects.survey import STDOUT
+    from bridge.load.maintain.rejects.survey import STDOUT
 
     return STDOUT if stream is None else stream
 
@@ -114,7 +114,7 @@ def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: b
     singer-bridge rejects show flights -s public-flights
     singer-bridge rejects show --to ./lake --name x --reason "not an integer" --json
     """
-    from bridge.maintain.rejects.survey import blamed, rejected_records
+    from bridge.load.maintain.rejects.survey import blamed, rejected_records
 
     pipeline = selection.pipeline(source=False).with_names
     storage, view = committed(pipeline)
@@ -145,8 +145,8 @@ def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     singer-bridge rejects purge flights -s public-flights --dry-run
     singer-bridge rejects purge flights --run 20261120T133501Z-k3f9a --yes
     """
-    from bridge.maintain.rejects.purge import purge as delete
-    from bridge.maintain.rejects.survey import find, groups
+    from bridge.load.maintain.rejects.purge import purge as delete
+    from bridge.load.maintain.rejects.survey import find, groups
 
     pipeline = selection.pipeline(source=False).with_names
     storage, view = committed(pipeline)
@@ -180,8 +180,8 @@ def replay(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     singer-bridge rejects replay flights --dry-run
     singer-bridge rejects replay flights -s public-flights --yes
     """
-    from bridge.maintain.rejects.replay import rehearse
-    from bridge.maintain.rejects.replay import replay as load
+    from bridge.load.maintain.rejects.replay import rehearse
+    from bridge.load.maintain.rejects.replay import replay as load
 
     pipeline = selection.pipeline(source=False, tables=True).with_names
     storage, _ = committed(pipeline)

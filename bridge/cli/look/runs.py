@@ -23,11 +23,11 @@ from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
 from bridge.lake.runs import UNREADABLE, RunRecord, StreamResult, any_run, is_run_id, read_log, read_run
-from bridge.query.runs import latest_runs, run_bookmarks, stream_results
+from bridge.protocol.singer.moves import moves, short_bookmark
+from bridge.protocol.singer.state_edits import contexts_of
+from bridge.read.query.runs import latest_runs, run_bookmarks, stream_results
 from bridge.settings.options import Pipeline
 from bridge.settings.values.units import parse_duration
-from bridge.singer.moves import moves, short_bookmark
-from bridge.singer.state_edits import contexts_of
 
 _READABLE = 30
 """Characters of an error for which the list always has room."""
@@ -170,7 +170,7 @@ def _find(among: Sequence[ChosenPipeline], run_id: str | None) -> tuple[ChosenPi
 
 
 def _print_logs(chosen: ChosenPipeline, record: RunRecord) -> None:
-    from bridge.load.scratch import Scratch
+    from bridge.load.run.scratch import Scratch
 
     pipeline, run = chosen.pipeline, record.run_id
     scratch, storage = Scratch(chosen.home, pipeline, run), chosen.log.storage

@@ -18,13 +18,13 @@ from bridge.cli.show import count_of, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
-from bridge.query.values import cell, json_value, values
-from bridge.storage.local.folders import draft_of
+from bridge.lake.storage.local.folders import draft_of
+from bridge.read.query.values import cell, json_value, values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bridge.query.snapshot import TablesAt
+    from bridge.read.query.snapshot import TablesAt
 
 _EXAMPLE = 'singer-bridge sql "SELECT count(*) FROM orders"'
 
@@ -54,7 +54,7 @@ def sql(
     singer-bridge sql 'SELECT count(*) FROM "public-flights"' flights
     singer-bridge sql "SELECT * FROM bridge.runs" --to ./lake --csv
     """
-    from bridge.query.engine import answer
+    from bridge.read.query.engine import answer
 
     if sum((json_output, csv_output, output is not None)) > 1:
         raise SettingsError("--json, --csv and --output exclude each other", hint="give one of them")
@@ -90,7 +90,7 @@ def _text(query: str | None) -> str:
 
 def _tables(selection: Selection, at: int | None) -> tuple[list[TablesAt], int]:
     """The tables of each pipeline that is asked, and the exit code of those that cannot be read."""
-    from bridge.query.snapshot import TablesAt
+    from bridge.read.query.snapshot import TablesAt
 
     chosen, code = one_or_all(selection)
     if at is not None and len(chosen) > 1:

@@ -17,7 +17,7 @@ from bridge.cli.survey import Unread, survey, with_warnings
 from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.marks import SHORT
-from bridge.query.status import ahead_text, pipeline_status
+from bridge.read.query.status import ahead_text, pipeline_status
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]
 _LESS = ["last run", "records", "bookmarks moved"]
@@ -74,7 +74,7 @@ def _code(facts: dict[str, Any]) -> int:
 
 def _notify(selection: Selection, chosen: ChosenPipeline) -> None:
     """Tell the receivers of one pipeline. Their URLs are read only now: other listings need no such variable."""
-    from bridge.facts.after_run import look_at_clock
+    from bridge.serve.facts.after_run import look_at_clock
 
     if selection.to is not None:
         raise SettingsError(

@@ -18,10 +18,10 @@ from bridge.cli.survey import one_or_all
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 if TYPE_CHECKING:
-    from bridge.maintain.readers.history import Version
+    from bridge.operate.readers.history import Version
     from bridge.settings.options import Pipeline
 
 _NO_KEY = "key: not certain, as rows may be there twice that came before rows were merged; run --full makes it so"
@@ -177,7 +177,7 @@ def head(selection: Selection, stream: str | None, limit: int, json_output: bool
     singer-bridge tables head flights -s public-flights
     singer-bridge tables head --to ./lake --name x -s users -n 3 --json
     """
-    from bridge.query.head import newest_rows
+    from bridge.read.query.head import newest_rows
 
     table = _table(selection, stream)
     rows = newest_rows(table.storage, table.live, limit)
@@ -222,7 +222,7 @@ def history(selection: Selection, stream: str | None, diff: bool, json_output: b
     singer-bridge tables history --to ./lake --name x -s users --json
     """
     from bridge.lake.table_columns import read_columns
-    from bridge.maintain.readers.history import schema_history
+    from bridge.operate.readers.history import schema_history
 
     table = _table(selection, stream)
     storage, name, live = table.storage, table.pipeline.name, table.live
@@ -286,7 +286,7 @@ def ddl(
     singer-bridge tables ddl flights -s public-flights --dialect duckdb --view
     singer-bridge tables ddl flights -s public-flights --dialect athena --manifest --location s3://lake
     """
-    from bridge.maintain.readers.choice import reading_statement
+    from bridge.operate.readers.choice import reading_statement
 
     table = _table(selection, stream)
     log, server = Log(table.storage, table.pipeline.name), table.pipeline.destination.store_options

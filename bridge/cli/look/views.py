@@ -18,11 +18,11 @@ from bridge.cli.show import as_json, console, count, count_of, note, print_table
 from bridge.cli.survey import one_or_all, pipeline_names
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.records import HIDDEN
-from bridge.query.values import cell, json_value
+from bridge.read.query.values import cell, json_value
 
 if TYPE_CHECKING:
-    from bridge.maintain.verify.views import CheckedView, KeyDifference
-    from bridge.query.view import View
+    from bridge.operate.verify.views import CheckedView, KeyDifference
+    from bridge.read.query.view import View
 
 
 _NONE = "there are no views: `views` of a pipeline in bridge.yaml makes them"
@@ -45,7 +45,7 @@ def list_(selection: Selection, json_output: bool) -> int:
     singer-bridge views list flights
     singer-bridge views list --to ./lake --name x --json
     """
-    from bridge.query.views import list_views
+    from bridge.read.query.views import list_views
 
     chosen, code = one_or_all(selection)
     facts = [fact for each in chosen for fact in list_views(each.log)]
@@ -122,7 +122,7 @@ def _verified(
     chosen: ChosenPipeline, names: Sequence[str], *, repair: bool
 ) -> tuple[Sequence[CheckedView], int | None]:
     """The views, checked, and the commit that filled some of them again."""
-    from bridge.maintain.verify.views import fill_again, verify_views
+    from bridge.operate.verify.views import fill_again, verify_views
 
     storage, pipeline, err = chosen.log.storage, chosen.with_names, console(err=True)
     with err.status(f"verifying views of {pipeline.name}") if err.is_terminal else nullcontext():
@@ -199,7 +199,7 @@ def get(
     singer-bridge views get flights by_active --key true
     singer-bridge views get by_active --to ./lake --name flights --key active=false --json
     """
-    from bridge.query.keys import key_by_column, key_from_text
+    from bridge.read.query.keys import key_by_column, key_from_text
 
     selection, view = _pipeline_and_view(selection, view, is_view=True)
     if view is None:
@@ -222,8 +222,8 @@ def get(
 
 def _view(selection: Selection, name: str, at: int | None) -> tuple[str, View, int]:
     """The pipeline that has this view, the view, and the exit code of pipelines that cannot be read."""
-    from bridge.query.follow import LatestCommit
-    from bridge.query.view import View
+    from bridge.read.query.follow import LatestCommit
+    from bridge.read.query.view import View
 
     chosen, code = one_or_all(selection)
     commits = {each.pipeline.name: LatestCommit(each.log) for each in chosen}

@@ -17,12 +17,12 @@ from bridge.cli.selection import Selection, committed
 from bridge.cli.show import console, count, count_of, note, size
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Log, Snapshot
+from bridge.lake.state.store import StateStore
 from bridge.settings.options import Pipeline
-from bridge.state.store import StateStore
 
 if TYPE_CHECKING:
     from bridge.lake.records import FileAdd
-    from bridge.maintain.compact import Compacted, Piece
+    from bridge.load.maintain.compact import Compacted, Piece
 
 
 @click.command()
@@ -45,8 +45,8 @@ def compact(
     singer-bridge compact flights --dry-run
     singer-bridge compact flights -s public-orders --older-than 1d --yes
     """
-    from bridge.maintain.compact import Wish, pieces
-    from bridge.maintain.compact import compact as join
+    from bridge.load.maintain.compact import Wish, pieces
+    from bridge.load.maintain.compact import compact as join
 
     pipeline = selection.pipeline(source=False, tables=True).with_names
     storage, view = committed(pipeline)

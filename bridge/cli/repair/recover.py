@@ -11,9 +11,9 @@ from bridge.cli.options import json_option, pipelines_verb
 from bridge.cli.plain import echo
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, note
-from bridge.commit.recover import Recovered
-from bridge.commit.recover import recover as recover_lake
 from bridge.errors import BridgeError
+from bridge.lake.commit.recover import Recovered
+from bridge.lake.commit.recover import recover as recover_lake
 
 
 @click.command()

@@ -12,11 +12,11 @@ from bridge.cli.confirm import print_differences, warn
 from bridge.cli.options import NEEDS_YES, changing, pipeline_verb
 from bridge.cli.selection import Selection, committed, typed
 from bridge.cli.show import console, count, count_of
-from bridge.commit.rollback import Plan, plan, roll_back
+from bridge.lake.commit.rollback import Plan, plan, roll_back
 from bridge.lake.log import Log
-from bridge.maintain.rollback_warnings import rollback_warnings
-from bridge.singer.state_edits import differences
-from bridge.state.store import StateStore
+from bridge.lake.state.store import StateStore
+from bridge.operate.rollback_warnings import rollback_warnings
+from bridge.protocol.singer.state_edits import differences
 
 
 @click.command()

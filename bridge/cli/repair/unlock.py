@@ -15,7 +15,7 @@ from bridge.cli.show import as_json, moment
 from bridge.durations import duration
 from bridge.errors import PipelineHeld
 from bridge.lake.lease import fate, holder, last_lease, release, silence
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 
 @click.command()

@@ -14,11 +14,11 @@ from bridge.cli.options import json_option, pipelines_verb
 from bridge.cli.selection import ChosenPipeline, Selection, typed
 from bridge.cli.show import as_json, console, count, count_of, size
 from bridge.errors import BridgeError
-from bridge.project.last_commit import LastCommits
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
+from bridge.load.run.last_commit import LastCommits
 
 if TYPE_CHECKING:
-    from bridge.maintain.verify.finding import Finding
+    from bridge.operate.verify.finding import Finding
 
 _SHOWN = 20
 """How many findings of one kind are shown; `--json` has all of them."""
@@ -58,8 +58,8 @@ def verify(selection: Selection, *, repair: bool, json_output: bool) -> int:
 
 def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) -> dict[str, Any]:
     """Verify one pipeline, and repair it; return what `--json` prints."""
-    from bridge.maintain.verify.check import verify as look
-    from bridge.maintain.verify.mend import repair as mend
+    from bridge.operate.verify.check import verify as look
+    from bridge.operate.verify.mend import repair as mend
 
     storage, name, err = chosen.log.storage, chosen.pipeline.name, console(err=True)
     with err.status(f"verifying {name}") if err.is_terminal else nullcontext():
@@ -84,7 +84,7 @@ def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) ->
 
 def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
     """The finding for an empty lake that this project has written to; None if it has not."""
-    from bridge.maintain.verify.finding import error
+    from bridge.operate.verify.finding import error
 
     noted = commits.of(storage)
     text = f"is empty, {commits.tell(noted)}" if noted else ""

@@ -24,6 +24,6 @@ def demo(folder: Path, lake: Path, kill: bool) -> int:
     singer-bridge demo
     singer-bridge demo --kill --to /tmp/lake
     """
-    from bridge.demo import run_demo
+    from bridge.operate.demo import run_demo
 
     return run_demo(folder, lake, kill=kill)

@@ -20,10 +20,10 @@ from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.cli.show import console, count, count_of, size
 from bridge.durations import duration
-from bridge.load.result import Counts
-from bridge.load.run import Run
-from bridge.spark.archive_maker import slow_start
-from bridge.spark.query import STARTING
+from bridge.load.run.result import Counts
+from bridge.load.run.run import Run
+from bridge.load.spark.jvm.archive_maker import slow_start
+from bridge.load.spark.query import STARTING
 
 _SHOWN = 15
 _LINE_EVERY = 10.0

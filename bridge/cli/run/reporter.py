@@ -15,11 +15,11 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import console
 from bridge.durations import duration
 from bridge.errors import SettingsError
-from bridge.launch.launch import launch
-from bridge.load.plan import Request
-from bridge.load.result import Result
-from bridge.load.run import Run
-from bridge.load.stop import Stop
+from bridge.load.run.plan import Request
+from bridge.load.run.result import Result
+from bridge.load.run.run import Run
+from bridge.load.run.stop import Stop
+from bridge.serve.launch.launch import launch
 from bridge.settings.options import Pipeline
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}

@@ -18,7 +18,7 @@ from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
 
 if TYPE_CHECKING:
-    from bridge.load.plan import Request
+    from bridge.load.run.plan import Request
 
 
 @click.command()
@@ -60,7 +60,7 @@ def run(selection: Selection, **asked: Any) -> int:
     singer-bridge run flights
     singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
     """
-    from bridge.load.result import Result
+    from bridge.load.run.result import Result
 
     several = selection.several
     try:
@@ -82,7 +82,7 @@ def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:
         return selection.pipelines()
     except SettingsError:
         if recorded:
-            from bridge.load.trace import record_refused
+            from bridge.load.run.trace import record_refused
 
             for chosen, error in selection.refused():
                 record_refused(chosen.pipeline, chosen.home, error)
@@ -133,7 +133,7 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
 
 
 def _request(asked: dict[str, Any]) -> Request:
-    from bridge.load.plan import Request
+    from bridge.load.run.plan import Request
 
     return Request(
         full=asked["full"],

@@ -15,7 +15,8 @@ from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import as_json, console, note, print_table
 from bridge.cli.survey import Unread, readable, survey
 from bridge.errors import SettingsError
-from bridge.project.crontab import (
+from bridge.load.tap.source import home_folder
+from bridge.operate.project.crontab import (
     ENVIRONMENT,
     Job,
     installed,
@@ -27,7 +28,6 @@ from bridge.project.crontab import (
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.settings.values.cron import next_time, zone
-from bridge.tap.source import home_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CRON_HAS = (*ENVIRONMENT, "HOME", "LOGNAME", "USER")

@@ -32,8 +32,8 @@ def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     singer-bridge serve
     singer-bridge serve --env prod --port 9000
     """
-    from bridge.service.service import Service
-    from bridge.service.web.server import page_served
+    from bridge.serve.service.service import Service
+    from bridge.serve.service.web.server import page_served
 
     path = settings_file(file)
     log = _Log(path.name)

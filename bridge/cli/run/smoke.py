@@ -21,7 +21,7 @@ from bridge.durations import duration
 from bridge.errors import SettingsError
 
 if TYPE_CHECKING:
-    from bridge.smoke.trial import Trial
+    from bridge.operate.smoke.trial import Trial
 
 _MARKS = {
     "passed": ("green", "✓"),
@@ -75,9 +75,9 @@ def smoke(
     singer-bridge smoke --tap tap-x --tap-config config.json
     singer-bridge smoke flights --max-records 2000 --junit report.xml
     """
-    from bridge.load.stop import Stop
-    from bridge.smoke.trial import Trial
-    from bridge.tap.source import Source
+    from bridge.load.run.stop import Stop
+    from bridge.load.tap.source import Source
+    from bridge.operate.smoke.trial import Trial
 
     with tempfile.TemporaryDirectory(prefix="singer-bridge-") as folder, Stop() as stop:
         chosen = _chosen(selection, Path(folder))
@@ -90,7 +90,7 @@ def smoke(
             schemas = {s: stream.to_json() for s, stream in sorted(trial.first.streams.items()) if stream.schemas}
             written = bool(golden and _golden(golden, schemas, trial))
             if load_too:
-                from bridge.smoke.loading import check_load
+                from bridge.operate.smoke.loading import check_load
 
                 trial.stage("loading")
                 check_load(trial, chosen.home, Path(folder), stop)
@@ -101,7 +101,7 @@ def smoke(
 
 
 def _golden(path: Path, schemas: dict[str, Any], trial: Trial) -> bool:
-    from bridge.smoke.golden import check_golden
+    from bridge.operate.smoke.golden import check_golden
 
     return check_golden(path, schemas, trial.verdicts)
 
@@ -119,7 +119,7 @@ def _chosen(selection: Selection, folder: Path) -> ChosenPipeline:
 
 
 def _report(trial: Trial, command: str, seconds: float, junit: Path | None, *, json_output: bool) -> None:
-    from bridge.smoke import reports
+    from bridge.operate.smoke import reports
 
     tap, verdicts = Path(command).name, trial.verdicts
     if junit:
@@ -167,8 +167,8 @@ def _document(trial: Trial, tap: str, seconds: float) -> dict[str, Any]:
 
 
 def _print(trial: Trial, tap: str, seconds: float) -> None:
-    from bridge.smoke.reports import sentence
-    from bridge.smoke.verdicts import CHECKS
+    from bridge.operate.smoke.reports import sentence
+    from bridge.operate.smoke.verdicts import CHECKS
 
     out, first = console(), trial.first
     assert first

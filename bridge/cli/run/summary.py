@@ -7,7 +7,7 @@ from rich.text import Text
 
 from bridge.cli.show import console, count, count_of, note, print_table, records_of, size
 from bridge.durations import duration
-from bridge.load.result import Result
+from bridge.load.run.result import Result
 
 _MARKS = {"success": ("green", "✓"), "failed": ("red", "✗"), "interrupted": ("yellow", "■"), "held": ("red", "✗")}
 

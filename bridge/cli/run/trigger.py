@@ -43,7 +43,7 @@ def trigger(
     singer-bridge trigger flights
     singer-bridge trigger flights --wait --json
     """
-    from bridge.service.client import ServiceClient
+    from bridge.serve.service.client import ServiceClient
 
     client = ServiceClient.of(settings_in(settings_file(file)).service, url)
     run_id = client.start(pipeline, full=full, resume=resume, streams=streams)

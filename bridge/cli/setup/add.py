@@ -18,19 +18,19 @@ from bridge.cli.setup.ask import Answers, ask_settings, somebody_answers
 from bridge.cli.setup.propose import ask_proposals, ask_streams, lines_of, print_statement
 from bridge.cli.show import console, count_of
 from bridge.errors import BridgeError, SettingsError, TapError
-from bridge.project.append import append_pipeline, raw_settings
-from bridge.project.dotenv import name_variables, set_variables
-from bridge.project.entry import Entry, variable_name
-from bridge.project.starter import ENV_EXAMPLE
+from bridge.load.tap.about import About, about
+from bridge.load.tap.process import find_executable
+from bridge.load.tap.source import Source, home_folder
+from bridge.load.tap.venv import Installation, Venv
+from bridge.operate.project.append import append_pipeline, raw_settings
+from bridge.operate.project.dotenv import name_variables, set_variables
+from bridge.operate.project.entry import Entry, variable_name
+from bridge.operate.project.starter import ENV_EXAMPLE
+from bridge.protocol.singer.selection import loaded_streams
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.load import FILE_NAME, load
 from bridge.settings.text.variables import read_dotenv
 from bridge.settings.values.checked import pipeline_name
-from bridge.singer.selection import loaded_streams
-from bridge.tap.about import About, about
-from bridge.tap.process import find_executable
-from bridge.tap.source import Source, home_folder
-from bridge.tap.venv import Installation, Venv
 
 _NO_FILE = "singer-bridge init writes one"
 

@@ -14,8 +14,8 @@ import click
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console
 from bridge.errors import did_you_mean
-from bridge.project.entry import finds_source, variable_name
-from bridge.tap.about import About, Setting
+from bridge.load.tap.about import About, Setting
+from bridge.operate.project.entry import finds_source, variable_name
 
 _TYPES: dict[str, Any] = {"integer": click.INT, "number": click.FLOAT, "boolean": click.BOOL}
 

@@ -15,15 +15,15 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import Selection, environment, readable_in, settings_file
 from bridge.cli.show import as_json, console, count_of, note
 from bridge.errors import SettingsError, TapError
-from bridge.project.entry import Entry
-from bridge.project.taps import installables
+from bridge.load.tap.about import about
+from bridge.load.tap.catalog_store import CatalogStore, with_names
+from bridge.load.tap.process import find_executable
+from bridge.load.tap.source import home_folder
+from bridge.load.tap.venv import Venv
+from bridge.operate.project.entry import Entry
+from bridge.operate.project.taps import installables
 from bridge.settings.load import Problem, check, load
 from bridge.settings.options import Pipeline
-from bridge.tap.about import about
-from bridge.tap.catalog_store import CatalogStore, with_names
-from bridge.tap.process import find_executable
-from bridge.tap.source import home_folder
-from bridge.tap.venv import Venv
 
 
 @click.group()
@@ -75,7 +75,7 @@ def _readable(path: Path) -> Readable:
 
 def _clashes(among: Readable, home: Path) -> list[tuple[Problem, bool]]:
     """The pipelines that would share a folder of tables, in each environment, and whether that is certain."""
-    from bridge.project.clashes import clashes
+    from bridge.operate.project.clashes import clashes
 
     pairs = dict[tuple[str, str], tuple[Problem, bool]]()
     for env, pipelines in among:
@@ -88,7 +88,7 @@ def _clashes(among: Readable, home: Path) -> list[tuple[Problem, bool]]:
 
 def _misquoted(among: Readable, home: Path) -> list[Problem]:
     """The columns that a `transform` has in double quotes, as far as stored catalogs say what the columns are."""
-    from bridge.load.tables.catalog_columns import misquoted
+    from bridge.load.run.tables.catalog_columns import misquoted
 
     problems = dict[str, Problem]()
     for env, pipelines in among:
@@ -103,7 +103,7 @@ def _misquoted(among: Readable, home: Path) -> list[Problem]:
 
 def _views(among: Readable, home: Path) -> tuple[list[Problem], list[str], list[str]]:
     """The views that a run would refuse, those that it would not fill, and those of which nobody knows; each once."""
-    from bridge.load.checks.view_outlook import by_catalog
+    from bridge.load.run.checks.view_outlook import by_catalog
 
     faults, warnings, unknown = dict[str, Problem](), dict[str, None](), dict[str, str]()
     for env, pipelines in among:

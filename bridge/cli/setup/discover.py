@@ -11,10 +11,10 @@ from bridge.cli.selection import Selection, typed
 from bridge.cli.setup.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
-from bridge.load.tables.methods import of_catalog
-from bridge.singer.catalog import Catalog, is_system, replication_method, stream_id
-from bridge.singer.selection import loaded_streams
-from bridge.tap.source import Source
+from bridge.load.run.tables.methods import of_catalog
+from bridge.load.tap.source import Source
+from bridge.protocol.singer.catalog import Catalog, is_system, replication_method, stream_id
+from bridge.protocol.singer.selection import loaded_streams
 
 
 @click.command()

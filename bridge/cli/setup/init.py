@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from bridge.cli.show import console
-from bridge.project.starter import SCHEMA_FILE, Written, write_project
-from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
+from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
+from bridge.operate.project.starter import SCHEMA_FILE, Written, write_project
 
 _NOTES = {
     "bridge.yaml": "one pipeline, which runs as it stands",

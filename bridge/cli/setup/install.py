@@ -12,11 +12,11 @@ from bridge.cli.options import all_option, pipeline_verb
 from bridge.cli.selection import Selection, environment, settings_file
 from bridge.cli.show import console, count_of
 from bridge.errors import BridgeError, SettingsError
-from bridge.project.taps import Installable, installables
-from bridge.spark.archive_maker import ANNOUNCEMENT, make_in_background
-from bridge.tap.process import find_executable
-from bridge.tap.source import home_folder
-from bridge.tap.venv import Installation, Venv
+from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
+from bridge.load.tap.process import find_executable
+from bridge.load.tap.source import home_folder
+from bridge.load.tap.venv import Installation, Venv
+from bridge.operate.project.taps import Installable, installables
 
 
 @click.command()

@@ -10,12 +10,12 @@ import click
 from bridge.cli.plain import echo, plain
 from bridge.cli.show import console, count_of, note, print_table
 from bridge.exact_json import dumps
-from bridge.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
-from bridge.singer.replication import Proposal, propose
-from bridge.singer.selection import loaded_streams, unmatched
-from bridge.slots.log_ready import LogReady, log_ready
-from bridge.tap.database.columns import columns_with_nulls
-from bridge.tap.source import Source
+from bridge.load.slots.log_ready import LogReady, log_ready
+from bridge.load.tap.database.columns import columns_with_nulls
+from bridge.load.tap.source import Source
+from bridge.protocol.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
+from bridge.protocol.singer.replication import Proposal, propose
+from bridge.protocol.singer.selection import loaded_streams, unmatched
 
 _FULL, _LOG = "full", "log"
 _CHOSEN = "as chosen"

@@ -17,12 +17,12 @@ from bridge.cli.selection import settings_file
 from bridge.cli.setup.completion import complete_names
 from bridge.cli.show import as_json
 from bridge.errors import BridgeError, LakeError, SettingsError
-from bridge.project.leftovers import Left, left_in_crontab, left_in_dotenv, left_in_lake, left_slot
-from bridge.project.removal import Removal, removal
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage import Storage, lake_of
+from bridge.load.tap.source import home_folder
+from bridge.operate.project.leftovers import Left, left_in_crontab, left_in_dotenv, left_in_lake, left_slot
+from bridge.operate.project.removal import Removal, removal
 from bridge.settings.load import FILE_NAME, load, read_settings
-from bridge.state.store import StateStore
-from bridge.storage import Storage, lake_of
-from bridge.tap.source import home_folder
 
 
 @click.command()

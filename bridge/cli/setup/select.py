@@ -15,10 +15,10 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import ChosenPipeline, Selection, environment
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError, did_you_mean
+from bridge.load.tap.catalog_overrides import overridden
+from bridge.protocol.singer.catalog import Catalog, stream_id, user_streams_first
+from bridge.protocol.singer.selection import Choice, choices, is_glob, loaded_streams, reselected, unmatched
 from bridge.settings.load import find_file, load
-from bridge.singer.catalog import Catalog, stream_id, user_streams_first
-from bridge.singer.selection import Choice, choices, is_glob, loaded_streams, reselected, unmatched
-from bridge.tap.catalog_overrides import overridden
 
 
 @click.command()
@@ -80,11 +80,11 @@ def _resolved(selection: Selection, patterns: tuple[str, ...]) -> tuple[ChosenPi
 
 def _catalog(chosen: ChosenPipeline) -> Catalog:
     """The stored catalog, which needs neither tap nor network; else ask the tap."""
-    from bridge.tap.catalog_store import CatalogStore
+    from bridge.load.tap.catalog_store import CatalogStore
 
     catalog = CatalogStore(chosen.home, chosen.pipeline).read()
     if catalog is None:
-        from bridge.tap.source import Source
+        from bridge.load.tap.source import Source
 
         catalog = Source(chosen.pipeline, chosen.home).discover()
     if catalog is None:
@@ -153,7 +153,7 @@ def _check(before: Sequence[str], words: list[str], catalog: Catalog, *, remove:
 def _written(
     chosen: ChosenPipeline, settings: Path, before: Sequence[str], words: list[str], *, remove: bool
 ) -> ChosenPipeline:
-    from bridge.project.selection import write_selection
+    from bridge.operate.project.selection import write_selection
 
     place = _place(settings, chosen.pipeline.name)
     new = [word.replace("${", "$${") for word in words]
@@ -175,7 +175,7 @@ def _own_name(settings: Path, name: str) -> str:
 
 
 def _place(settings: Path, name: str) -> _Place:
-    from bridge.project.selection import raw_selection
+    from bridge.operate.project.selection import raw_selection
     from bridge.settings.layers import read_project
 
     node = read_project(settings.absolute(), lambda text, _: (text, [])).pipelines.get(_own_name(settings, name))

@@ -17,18 +17,11 @@ from bridge.cli.state.exchange import last_is_value, read_argument
 from bridge.cli.state.streams import context_of, expect_existing, expect_partition
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import dumps
-from bridge.maintain.resets import reset, would_double
-from bridge.singer.state import bookmark, known_as
-from bridge.singer.state_edits import (
-    check_shape,
-    merged,
-    parsed,
-    same,
-    with_bookmarks,
-    with_partition,
-)
-from bridge.state.exchange import FORMATS
-from bridge.state.exchange.foreign import Request
+from bridge.lake.state.exchange import FORMATS
+from bridge.lake.state.exchange.foreign import Request
+from bridge.load.maintain.resets import reset, would_double
+from bridge.protocol.singer.state import bookmark, known_as
+from bridge.protocol.singer.state_edits import check_shape, merged, parsed, same, with_bookmarks, with_partition
 
 _NO_STATE = ("no STATE was given", "give JSON, a file, or - for stdin")
 

@@ -17,11 +17,11 @@ from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, console
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
-from bridge.singer.state import bookmark, is_flat
-from bridge.singer.state_edits import with_bookmarks
-from bridge.state.exchange import FORMATS, Format
-from bridge.state.exchange.foreign import Converted, Request
-from bridge.storage import open_storage
+from bridge.lake.state.exchange import FORMATS, Format
+from bridge.lake.state.exchange.foreign import Converted, Request
+from bridge.lake.storage import open_storage
+from bridge.protocol.singer.state import bookmark, is_flat
+from bridge.protocol.singer.state_edits import with_bookmarks
 
 _FORMAT = click.option(
     "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help="Which tool's format."

@@ -16,12 +16,12 @@ from bridge.cli.show import as_json, console, moment, print_table
 from bridge.cli.state.streams import context_of
 from bridge.exact_json import dumps
 from bridge.lake.log import Snapshot, bookmarks
+from bridge.lake.state.history import Step, last_move, steps
+from bridge.lake.state.store import Stored
 from bridge.lake.stream_files import replication_methods
+from bridge.protocol.singer.state import bookmark, known_as
+from bridge.protocol.singer.state_edits import partition_of, same
 from bridge.settings.options import Pipeline
-from bridge.singer.state import bookmark, known_as
-from bridge.singer.state_edits import partition_of, same
-from bridge.state.history import Step, last_move, steps
-from bridge.state.store import Stored
 
 
 def _read(pipeline: Pipeline) -> Stored:

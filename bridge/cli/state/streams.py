@@ -8,9 +8,9 @@ from typing import Any
 from bridge.cli.selection import ChosenPipeline
 from bridge.errors import SettingsError, did_you_mean
 from bridge.exact_json import dumps
-from bridge.singer.catalog import stream_ids
-from bridge.singer.state_edits import contexts_of, parsed, partition_of, streams_of
-from bridge.tap.catalog_store import CatalogStore
+from bridge.load.tap.catalog_store import CatalogStore
+from bridge.protocol.singer.catalog import stream_ids
+from bridge.protocol.singer.state_edits import contexts_of, parsed, partition_of, streams_of
 
 _LISTED = 5
 """Contexts that a hint names."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.lake.records import TableState
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 if TYPE_CHECKING:
-    from bridge.schema.table_schema import TableSchema
+    from bridge.protocol.schema.table_schema import TableSchema
 
 
 def folder_uri(storage: Storage, folder: str) -> str:

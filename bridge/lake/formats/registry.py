@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bridge.lake.formats.iceberg.catalog import CatalogFacts
     from bridge.lake.formats.protocol import OwnLog
-    from bridge.schema.table_schema import TableSchema
+    from bridge.protocol.schema.table_schema import TableSchema
 
 OWN_LOGS = ("_delta_log/", "metadata/")
 """The subfolders of a table's folder that hold its own log."""

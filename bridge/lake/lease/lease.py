@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from bridge.errors import PipelineHeld
 from bridge.lake.lease import flock, process, remote
 from bridge.lake.paths import pipeline_key
-from bridge.storage import Storage
-from bridge.storage.local.folders import require_inside
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.folders import require_inside
 
 _LOOK_AGAIN = timedelta(milliseconds=500)
 """The pause before a held lock is tried again."""

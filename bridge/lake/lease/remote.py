@@ -24,8 +24,8 @@ from bridge.errors import CommitLost, LakeError
 from bridge.lake.lease.flock import QUEUE
 from bridge.lake.lease.process import fate, held, now, oneself
 from bridge.lake.paths import pipeline_key
-from bridge.storage import Storage
-from bridge.storage.protocol import VersionedObject
+from bridge.lake.storage import Storage
+from bridge.lake.storage.protocol import VersionedObject
 
 TTL = timedelta(seconds=60)
 """The time to live of a lease that does not state one."""

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from bridge.storage.protocol import Storage
+from bridge.lake.storage.protocol import Storage
 from tests.interop.catalogs.metastore import Metastore
 from tests.interop.catalogs.nessie import Nessie
 from tests.interop.catalogs.reference import Reference

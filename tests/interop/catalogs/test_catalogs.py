@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError
-from bridge.maintain.doctor.finding import run_checks
-from bridge.maintain.doctor.lake import lake_checks
-from bridge.maintain.verify.mend import repair
+from bridge.lake.commit.rollback import roll_back
+from bridge.operate.doctor.finding import run_checks
+from bridge.operate.doctor.lake import lake_checks
+from bridge.operate.verify.mend import repair
 from tests.interop.catalogs.conftest import Place
 from tests.interop.catalogs.nessie import Nessie
 from tests.interop.catalogs.writer import ids_after, settings, step

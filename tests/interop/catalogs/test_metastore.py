@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from bridge.errors import CommitLost
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, open_catalog
 from bridge.lake.pipeline_state import PipelineState
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.interop.catalogs.conftest import Place
 from tests.interop.catalogs.metastore import Metastore
 from tests.interop.catalogs.writer import prepared

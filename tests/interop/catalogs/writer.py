@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import sys
 
-from bridge.commit.committer import Committer
+from bridge.lake.commit.committer import Committer
 from bridge.lake.formats.iceberg.catalog import keep_catalog
+from bridge.lake.storage import open_storage
+from bridge.lake.storage.protocol import Storage
 from bridge.settings.options import Pipeline
-from bridge.storage import open_storage
-from bridge.storage.protocol import Storage
 from tests.support.delta_lake import _ids
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST

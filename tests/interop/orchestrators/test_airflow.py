@@ -17,7 +17,7 @@ import pytest
 
 import bridge
 from bridge.lake.lease import holder
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.interop.orchestrators.shop import OWN, SLEEPER, Shop, clean_environ, tap, until
 from tests.interop.orchestrators.test_dagster import held
 from tests.interop.readers.venvs import venv_with
@@ -46,7 +46,7 @@ try:
     from airflow.sdk import DAG
 except ImportError:
     from airflow import DAG
-from bridge.orchestrate.airflow import RunPipelineOperator
+from bridge.serve.orchestrate.airflow import RunPipelineOperator
 
 command = {command!r}
 
@@ -181,5 +181,5 @@ def test_a_killed_task_commits(shop: Airflow) -> None:
 
 def test_the_module_imports_nothing_of_ours() -> None:
     """Airflow 2's environment has only our package, so the operator is alone in it."""
-    text = (ROOT / "bridge/orchestrate/airflow.py").read_text()
+    text = (ROOT / "bridge/serve/orchestrate/airflow.py").read_text()
     assert "from bridge" not in text and "import bridge" not in text

@@ -14,7 +14,7 @@ import pytest
 
 import bridge
 from bridge.lake.lease import holder
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.interop.orchestrators.shop import OWN, SLEEPER, Shop, clean_environ, tap, until
 from tests.interop.readers.venvs import venv_with
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.timeout(900)
 PACKAGES = ("dagster==1.13.28", *OWN)
 _DEFS = """
 from dagster import Definitions
-from bridge.orchestrate.dagster import assets
+from bridge.serve.orchestrate.dagster import assets
 defs = Definitions(assets=assets())
 """
 _MATERIALIZE = """
 import json, sys
 from dagster import AssetKey, DagsterInstance, materialize
-from bridge.orchestrate.dagster import assets
+from bridge.serve.orchestrate.dagster import assets
 pipeline, config, *streams = json.loads(sys.argv[1])
 defs = assets("bridge.yaml", pipeline)
 (op,) = [one.op.name for one in defs]

@@ -23,7 +23,7 @@ PACKAGES = ("dbt-core==1.11.16", "dbt-duckdb==1.11.1", "dbt-spark[session]==1.11
 _MODEL = "{{ config(materialized='table') }} select active, count(*) as n, max(id) as top from %s group by active"
 _VIEW = "{{ config(materialized='table') }} select active, orders from {{ source('shop', 'by_active') }}"
 _SPARK = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
-_PLUGIN = {"module": "bridge.orchestrate.dbt_duckdb", "config": {"file": "bridge.yaml"}}
+_PLUGIN = {"module": "bridge.serve.orchestrate.dbt_duckdb", "config": {"file": "bridge.yaml"}}
 TARGETS = {
     "pinned": {"type": "duckdb", "path": "pinned.duckdb", "threads": 2},
     "live": {"type": "duckdb", "path": "live.duckdb", "threads": 2, "plugins": [_PLUGIN]},

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.log import Log
-from bridge.maintain.compact import Wish, compact
-from bridge.maintain.readers.choice import reading_statement
+from bridge.load.maintain.compact import Wish, compact
+from bridge.load.write.partition import Partition
+from bridge.operate.readers.choice import reading_statement
 from bridge.settings.options import Pipeline
-from bridge.write.partition import Partition
 from tests.support.tables import INTEGER, STRING, Shop
 
 Rows = list[dict[str, Any]]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.recover import recover
-from bridge.maintain.verify.mend import repair
-from bridge.state.store import StateStore
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.commit.recover import recover
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.operate.verify.mend import repair
 from tests.support.shell import Typed
 from tests.support.tables import INTEGER, TWO_PIPELINES, Shop
 

@@ -11,8 +11,8 @@ import pytest
 from bridge.lake.lease import take
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.runs import RunFile
-from bridge.slots.note import Note, NoteFile
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.slots.note import Note, NoteFile
 from tests.support.catalogs import catalog, stream
 from tests.support.shell import Typed
 from tests.support.tables import Shop

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bridge.lake.lease import take
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.shell import Done, Typed
 
 SETTINGS = """

@@ -16,9 +16,9 @@ from bridge.cli.run.progress import Progress
 from bridge.cli.run.summary import summary
 from bridge.errors import TapError
 from bridge.lake.runs import RunFile, log_key
-from bridge.load.plan import Request
-from bridge.load.result import Counts
-from bridge.load.run import Run
+from bridge.load.run.plan import Request
+from bridge.load.run.result import Counts
+from bridge.load.run.run import Run
 from bridge.settings.load import load
 from tests.support.shelf import Shelf, record, schema, state
 from tests.support.shell import Typed

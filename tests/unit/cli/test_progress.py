@@ -10,9 +10,9 @@ import pytest
 
 from bridge.cli.run.progress import Progress
 from bridge.cli.show import console
-from bridge.load.plan import Request
-from bridge.load.result import Counts
-from bridge.load.run import Run
+from bridge.load.run.plan import Request
+from bridge.load.run.result import Counts
+from bridge.load.run.run import Run
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
 

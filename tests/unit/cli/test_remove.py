@@ -10,8 +10,8 @@ import pytest
 
 from bridge.lake.lease import take
 from bridge.lake.ownership import Owner, claim
+from bridge.lake.storage.local.storage import LocalStorage
 from bridge.settings.load import check
-from bridge.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
 from tests.support.tables import INTEGER, Shop
 from tests.support.terminal import talked

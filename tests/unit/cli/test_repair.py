@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.recover import recover
+from bridge.lake.commit.recover import recover
 from bridge.lake.lease import take
 from bridge.lake.log import Log
-from bridge.maintain.verify.mend import repair
+from bridge.operate.verify.mend import repair
 from tests.support.shell import Typed
 from tests.support.tables import INTEGER, TWO_PIPELINES, Shop
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bridge.lake.lease import take
-from bridge.query.system import COLUMNS
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.read.query.system import COLUMNS
 from tests.golden.make import unpack_to
 from tests.support.shell import Typed, type_in
 

@@ -13,7 +13,7 @@ import pytest
 from bridge.cli import main
 from bridge.lake.lease import take
 from bridge.lake.runs import RunFile, log_key
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
 
 Bridge = Callable[..., tuple[int, str, str]]
@@ -232,7 +232,7 @@ def test_logs(bridge: Bridge, lake: LocalStorage, tmp_path: Path) -> None:
 
 
 def _scratch(folder: Path, run: str) -> set[Path]:
-    from bridge.load.scratch import Scratch
+    from bridge.load.run.scratch import Scratch
     from bridge.settings.load import load
 
     pipeline = load(folder / "bridge.yaml", {}).pipeline("flights")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge.project.append import raw_settings
+from bridge.operate.project.append import raw_settings
 from bridge.settings.json_schema import SCHEMA_FILE
 from bridge.settings.load import check, load
 from bridge.settings.text.variables import read_dotenv

@@ -7,8 +7,8 @@ from click import unstyle
 
 from bridge.cli.run.summary import summary
 from bridge.cli.show import count_of, moment, print_table
-from bridge.commit.state_file import short_bookmark
-from bridge.load.result import Counts, Result
+from bridge.lake.commit.state_file import short_bookmark
+from bridge.load.run.result import Counts, Result
 
 RUN = "20261120T163504Z-z9m2"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.lease import take
 from bridge.lake.pipeline_state import PipelineState
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 from tests.support.states import STATE, A, B, Project, project, shop, text
 

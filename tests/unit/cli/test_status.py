@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import RunFile, new_run_id
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 from tests.support.shell import Typed
 

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.cli.look.tables import _DIALECTS
-from bridge.maintain.readers.ddl import DIALECTS
+from bridge.operate.readers.ddl import DIALECTS
 from tests.support.tables import INTEGER, ODD, STRING, Shop, filled, typing
 
 Tables = Any

@@ -19,8 +19,8 @@ import pytest
 
 from bridge.errors import CommitLost
 from bridge.lake.lease import fate, holder, last_lease, release, take
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server
 from tests.support.shell import Typed
 
@@ -30,7 +30,7 @@ RUN = "20261120T133501Z-k3f9"
 _HOLD = """
 import sys
 from bridge.lake.lease import take
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 take(open_storage("lake"), "flights", "20261120T133501Z-k3f9")
 print("held", flush=True)
 sys.stdin.read()
@@ -208,7 +208,7 @@ def test_a_run_that_lost_its_lease_ends(
     typed: Typed, folder: Path, bucket: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tap is stopped and nothing more is committed, as soon as the run learns of it."""
-    monkeypatch.setattr("bridge.load.run.take", partial(take, ttl=timedelta(seconds=1)))
+    monkeypatch.setattr("bridge.load.run.run.take", partial(take, ttl=timedelta(seconds=1)))
     source = "source: {tap: [sh, -c, 'touch began; sleep 60'], discover: never}"
     (folder / "bridge.yaml").write_text(
         f"pipelines: {{flights: {{{source}, destination: {{bucket: '{bucket.uri}'}}}}}}"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.decode import changed
-from bridge.tap import new_columns
+from bridge.load.tap import new_columns
+from bridge.protocol.decode import changed
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/differences.md").read_text()
@@ -22,7 +22,7 @@ HANDED_ON |= {new_columns.NEW_TABLE, new_columns.DROPPED_TABLE}
 
 def kinds() -> Iterator[str]:
     """Yield the kinds that the code of runs writes."""
-    for path in [*(ROOT / "bridge/load").rglob("*.py"), *(ROOT / "bridge/slots").rglob("*.py")]:
+    for path in [*(ROOT / "bridge/load/run").rglob("*.py"), *(ROOT / "bridge/load/slots").rglob("*.py")]:
         tree = ast.parse(path.read_text())
         constants = {
             target.id: node.value.value

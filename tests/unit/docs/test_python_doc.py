@@ -9,7 +9,7 @@ from pathlib import Path
 
 import bridge
 from bridge import errors
-from bridge.load.result import Counts
+from bridge.load.run.result import Counts
 
 PAGE = (Path(__file__).parents[3] / "docs/python.md").read_text()
 CODE = set(re.findall(r"[A-Za-z_]\w*", " ".join(re.findall(r"`([^`]+)`", PAGE.replace("```", "")))))

@@ -14,10 +14,10 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.lake.table_columns import read_columns
-from bridge.maintain.readers.ddl import statement
-from bridge.maintain.readers.table import Table
-from bridge.spark.session import Session
-from bridge.write.partition import Partition
+from bridge.load.spark.session import Session
+from bridge.load.write.partition import Partition
+from bridge.operate.readers.ddl import statement
+from bridge.operate.readers.table import Table
 from tests.support.engines import table_of
 from tests.support.tables import ODD, Shop, filled
 

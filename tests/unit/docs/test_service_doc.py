@@ -14,9 +14,9 @@ import yaml
 from starlette.testclient import TestClient
 
 from bridge.cli.run.serve import serve
-from bridge.service.web.app import make_app
+from bridge.serve.service.web.app import make_app
 from bridge.settings.load import read_settings
-from tests.unit.service.web.conftest import Waiting
+from tests.unit.serve.service.web.conftest import Waiting
 
 TEXT = (Path(__file__).parents[3] / "docs/service.md").read_text()
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import simplejson
 
-from bridge.maintain.readers.table import Table
-from bridge.schema.merging import Evolution, label
-from bridge.schema.table_schema import from_singer, merge
-from bridge.spark.session import Session
+from bridge.load.spark.session import Session
+from bridge.operate.readers.table import Table
+from bridge.protocol.schema.merging import Evolution, label
+from bridge.protocol.schema.table_schema import from_singer, merge
 from tests.support.engines import IN_PROCESS, by_spark, shown, table_of
 from tests.support.tables import INTEGER, STRING, Shop
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 _HOLD = """
 import sys
 from datetime import timedelta
 from bridge.errors import BridgeError
 from bridge.lake.lease import take
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
 lease = take(open_storage(sys.argv[1]), "p", "run-of-another", ttl=timedelta(seconds=float(sys.argv[2])))
 print("held", flush=True)
 for line in sys.stdin:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
+from bridge.lake.commit.open import open_committer
 from bridge.lake.lease import take
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.ownership import Owner, claim
-from bridge.storage import Add, Change, Remove, Rewrite
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Add, Change, Remove, Rewrite
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD
 from tests.support.records import commit_record, table_change
 from tests.support.shell import Typed

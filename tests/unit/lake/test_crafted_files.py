@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.open import open_committer, open_pipeline
-from bridge.commit.retention import Sweep
-from bridge.commit.rollback import roll_back
-from bridge.commit.trail import Trail
 from bridge.errors import BridgeError, CorruptLake
+from bridge.lake.commit.open import open_committer, open_pipeline
+from bridge.lake.commit.retention import Sweep
+from bridge.lake.commit.rollback import roll_back
+from bridge.lake.commit.trail import Trail
 from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.runs import RunFile
+from bridge.lake.storage.local.storage import LocalStorage
 from bridge.settings.options import Retention
-from bridge.storage.local.storage import LocalStorage
 from tests.support.lake import DEAD
 from tests.support.shell import Typed
 from tests.support.tables import INTEGER, STRING, Shop

@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from bridge.facts.facts import facts_by_clock, facts_of
-from bridge.facts.metrics import figures
 from bridge.lake.log import Log
 from bridge.lake.run_status import failures, fresh_since, is_stale, last_success
 from bridge.lake.runs import RunFile, any_run, counted_ids, read_attempts, read_opened, run_ids
+from bridge.lake.storage.local.storage import LocalStorage
 from bridge.lake.times import read_time
-from bridge.load.checks.fingerprint import last_fingerprint
-from bridge.load.checks.resume import completed
-from bridge.query.runs import latest_runs
-from bridge.query.status import pipeline_status
-from bridge.service.past_runs import served_until
-from bridge.service.web.sight import RunFacts
+from bridge.load.run.checks.fingerprint import last_fingerprint
+from bridge.load.run.checks.resume import completed
+from bridge.read.query.runs import latest_runs
+from bridge.read.query.status import pipeline_status
+from bridge.serve.facts.facts import facts_by_clock, facts_of
+from bridge.serve.facts.metrics import figures
+from bridge.serve.service.past_runs import served_until
+from bridge.serve.service.web.sight import RunFacts
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
 
 SEED = int(os.environ.get("SEED", "3"))
 CASES = int(os.environ.get("CASES", "60"))

@@ -15,8 +15,8 @@ import pytest
 
 from bridge.errors import PipelineHeld
 from bridge.lake.lease import fate, holder, holds, last_lease, silence, take
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
 
 from .conftest import Hold
 

@@ -16,7 +16,7 @@ import pytest
 from bridge.errors import LakeError, PipelineHeld
 from bridge.lake.lease import fate, holder, holds, last_lease, take
 from bridge.lake.lease.flock import FlockLease
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 
 from .conftest import Hold
 

@@ -17,8 +17,8 @@ import pytest
 
 from bridge.errors import CommitLost, LakeError, PipelineHeld
 from bridge.lake.lease import Lease, holder, holds, last_lease, release, silence, take
-from bridge.storage import Storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage import Storage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.s3server import S3Server
 
 from .conftest import Hold

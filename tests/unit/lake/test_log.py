@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from bridge.commit.open import open_committer
-from bridge.commit.retention import Sweep
 from bridge.errors import CorruptLake
 from bridge.exact_json import dumps
+from bridge.lake.commit.open import open_committer
+from bridge.lake.commit.retention import Sweep
 from bridge.lake.log import Log, Snapshot, bookmarks, storage_changes, undo
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TableChange, TableState
+from bridge.lake.storage.local.storage import LocalStorage
 from bridge.settings.options import Retention
-from bridge.storage.local.storage import LocalStorage
 from tests.support.records import commit_record, staged_table, table_change
 
 

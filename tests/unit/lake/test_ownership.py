@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
 from bridge.errors import CorruptLake, LakeError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
 from bridge.lake.ownership import Owner, claim, owned_by, owners_of, tables_of
 from bridge.lake.paths import pipeline_key
 from bridge.lake.pipeline_state import PipelineState
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
 
 A, B, C = (Owner(name, "s") for name in "abc")
@@ -99,9 +99,9 @@ def test_a_shared_manifest_has_the_files_of_all(storage: LocalStorage) -> None:
 _COMMITS = """
 import sys
 from pathlib import Path
-from bridge.commit.committer import Committer
-from bridge.commit.open import open_committer
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_committer
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.unit.lake.test_ownership import commit
 storage = LocalStorage(Path(sys.argv[1]))
 committer = open_committer(storage, sys.argv[2], "run", last={})

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.open import open_pipeline
-from bridge.commit.recover import recover
 from bridge.errors import MissingFiles
 from bridge.lake import presence
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.commit.recover import recover
 from bridge.lake.lease import last_lease
 from bridge.lake.log import Log
 from bridge.lake.presence import missing_files, require_files, wrong_size
 from bridge.lake.records import TableState
-from bridge.maintain.verify.check import verify
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
 from tests.support.shelf import Shelf, record, schema, state
 from tests.support.tables import INTEGER, Shop
 

@@ -27,11 +27,11 @@ from bridge.lake.runs import (
     read_run,
     read_runs,
 )
-from bridge.load.plan import Request
-from bridge.load.run import Run
-from bridge.maintain.verify.check import verify
+from bridge.lake.storage import Storage, open_storage
+from bridge.load.run.plan import Request
+from bridge.load.run.run import Run
+from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage, open_storage
 from tests.support.pipe import InProcess, wire
 
 
@@ -140,7 +140,7 @@ def test_what_is_written_beside_a_stream_that_lost_its_bookmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that failed before the stream came leaves its file as the log has it, and `verify` has nothing to say."""
-    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     said = tmp_path / "said"
     tap = f"text = open({str(said)!r}).read(); print(text); exit('\"b\"' in text)"
     source = {"tap": [sys.executable, "-c", tap]}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from bridge.commit.open import open_pipeline
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
+from bridge.lake.state.store import StateStore
+from bridge.lake.storage import open_storage
 from bridge.lake.stream_files import StreamFiles
-from bridge.load.plan import Request
-from bridge.load.result import Result
-from bridge.load.run import Run
-from bridge.maintain.verify.check import verify
+from bridge.load.run.plan import Request
+from bridge.load.run.result import Result
+from bridge.load.run.run import Run
+from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from bridge.state.store import StateStore
-from bridge.storage import open_storage
 from tests.support.pipe import InProcess, wire
 from tests.support.shell import Typed
 
@@ -61,7 +61,7 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     lake = Lake(tmp_path)
     (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
     lake.source["catalog"] = str(tmp_path / "catalog.json")

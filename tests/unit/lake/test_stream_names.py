@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
-from bridge.load.tables.table_plan import refuse_namesakes
-from bridge.schema.table_schema import from_singer
-from bridge.singer.catalog import namesakes, stream_names
-from bridge.singer.state import bookmark, known_as, moved_on
+from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.run.tables.table_plan import refuse_namesakes
+from bridge.protocol.schema.table_schema import from_singer
+from bridge.protocol.singer.catalog import namesakes, stream_names
+from bridge.protocol.singer.state import bookmark, known_as, moved_on
 from tests.support.catalogs import catalog, stream
 
 TABLE = from_singer({"properties": {"id": {"type": "integer"}}}, [])

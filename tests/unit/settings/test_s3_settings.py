@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from bridge.lake.storage import lake_of
+from bridge.lake.storage.s3.errors import _ACTIONS as ACTIONS
 from bridge.settings.destination import S3
 from bridge.settings.effective import effective, to_yaml
 from bridge.settings.inline import inline_destination
 from bridge.settings.load import load
 from bridge.settings.values.stores import S3Options
-from bridge.storage import lake_of
-from bridge.storage.s3.errors import _ACTIONS as ACTIONS
 from tests.unit.settings.settings_files import GOOD, PASSWORD, Load, pipeline_text, refused
 
 ON_S3 = GOOD.replace("./lake", "s3://lake/team")
@@ -218,8 +218,8 @@ def test_the_policy_that_is_printed() -> None:
 def test_a_folder_needs_no_boto3(tmp_path: Path) -> None:
     """boto3 takes a while to load: whoever has a folder does not pay for it."""
     code = (
-        "import sys, bridge.load.run, bridge.state.store, bridge.write.task; "
-        "from bridge.storage import open_storage; "
+        "import sys, bridge.load.run.run, bridge.lake.state.store, bridge.load.write.task; "
+        "from bridge.lake.storage import open_storage; "
         f"open_storage({str(tmp_path)!r}).prepare(); "
         "sys.exit(any(name.split('.')[0] in ('boto3', 'botocore') for name in sys.modules))"
     )

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from bridge import Lake
-from bridge.commit.rollback import roll_back
 from bridge.errors import CommitExpired, SettingsError
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.paths import pipeline_key
-from bridge.schema.merging import Evolution
-from bridge.storage import open_storage
+from bridge.lake.storage import open_storage
+from bridge.protocol.schema.merging import Evolution
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, ODD, STRING, WIDE, Shop, filled
 from tests.support.tap_bridge import (

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.records import LiveFile, TableState
-from bridge.load.tables.table_key import key_after
-from bridge.query.changes.diff import Rows, changed
-from bridge.query.changes.feed import ChangeFeed
+from bridge.load.run.tables.table_key import key_after
+from bridge.read.query.changes.diff import Rows, changed
+from bridge.read.query.changes.feed import ChangeFeed
 from tests.support.tables import STRING, Shop
 from tests.support.tap_bridge import activated, difference, last_state, load, messages, read
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bridge import Lake
-from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
+from bridge.lake.commit.rollback import roll_back
 from tests.support.tables import INTEGER, STRING, Shop
 from tests.support.tap_bridge import (
     AT,

@@ -15,7 +15,7 @@ from target_bridge.origin import meltano_state
 from target_bridge.plugin import about, plugin_files
 from target_bridge.settings import ALIASES, CONFIG_JSONSCHEMA
 
-from bridge.tap.stdin import Start
+from bridge.load.tap.stdin import Start
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "meltano"
 KINDS = {"array", "boolean", "decimal", "integer", "object", "options", "string"}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from target_bridge.stored_states import StoredStates, held_by
 
-from bridge.commit.open import open_pipeline
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
+from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
-from bridge.state.history import steps
-from bridge.storage import open_storage
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.state.history import steps
+from bridge.lake.storage import open_storage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.busy_lake import commit_rows
 from tests.support.s3server import S3Server
 

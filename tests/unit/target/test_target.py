@@ -23,8 +23,8 @@ from target_bridge.settings import CONFIG_JSONSCHEMA, pipeline_of
 from bridge.cli import cli
 from bridge.errors import SettingsError
 from bridge.lake.run_status import last_run
-from bridge.storage import open_storage
-from bridge.tap.stdin import Start
+from bridge.lake.storage import open_storage
+from bridge.load.tap.stdin import Start
 from tests.support.hazards import DATA
 from tests.support.pipe import wire
 from tests.support.targets import lake_of, rows_of, target, without_spark

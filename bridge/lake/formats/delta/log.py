@@ -27,10 +27,10 @@ from bridge.lake.formats.delta.misleading import misleading
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.formats.protocol import Commit, folder_uri
 from bridge.lake.records import TableState
+from bridge.lake.storage import Storage
+from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.times import read_time
-from bridge.schema.table_schema import TableSchema
-from bridge.storage import Storage
-from bridge.storage.parallel import parallel_map
+from bridge.protocol.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from bridge.errors import CorruptLake, LakeError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.paths import pipeline_key
+from bridge.lake.storage import Storage
 from bridge.settings.values.catalogs import NAMED, address, is_about_tables, is_harmless, without_secrets
-from bridge.storage import Storage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

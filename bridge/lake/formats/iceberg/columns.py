@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import DataError
-from bridge.schema.table_schema import TableSchema
+from bridge.protocol.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

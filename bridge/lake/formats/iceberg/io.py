@@ -13,7 +13,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from bridge.errors import LakeError
 from bridge.lake.formats.protocol import folder_uri
-from bridge.storage import Storage
+from bridge.lake.storage import Storage
 
 STORAGE = "singer-bridge.storage"
 """The property of a catalog, in memory only, that is the bucket."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.lake.formats.order_note import read_order
 from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.records import TableState
-from bridge.storage.parallel import parallel_map
+from bridge.lake.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

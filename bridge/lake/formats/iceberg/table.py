@@ -28,9 +28,9 @@ from bridge.lake.formats.iceberg.layout import Layout, is_partitioned_by
 from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
 from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
-from bridge.schema.table_schema import TableSchema
-from bridge.storage import Storage
-from bridge.storage.conditional import patient_attempts
+from bridge.lake.storage import Storage
+from bridge.lake.storage.conditional import patient_attempts
+from bridge.protocol.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.commit.retention import Sweep
-from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError, SettingsError
-from bridge.load.tables.adopt import adopt
-from bridge.load.tables.table_plan import TablePlanner
-from bridge.maintain.compact import Wish, compact
-from bridge.maintain.verify.mend import repair
+from bridge.lake.commit.retention import Sweep
+from bridge.lake.commit.rollback import roll_back
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.load.run.tables.adopt import adopt
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.operate.verify.mend import repair
+from bridge.protocol.singer.messages import Schema
 from bridge.settings.options import Retention
-from bridge.singer.messages import Schema
-from bridge.storage.local.storage import LocalStorage
 from tests.support.delta_lake import DeltaLake
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed, overtaken

@@ -19,9 +19,9 @@ from deltalake import DeltaTable
 
 from bridge.errors import LakeError
 from bridge.lake.log import Log
-from bridge.maintain.verify.check import verify
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.partition import Partition
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.write.partition import Partition
+from bridge.operate.verify.check import verify
 from tests.support.delta_lake import DeltaLake
 from tests.support.lake import FIRST, closed
 from tests.support.tables import ODD, STRING, Shop, filled

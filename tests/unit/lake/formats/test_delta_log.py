@@ -16,7 +16,7 @@ from bridge.errors import LakeError
 from bridge.lake.formats.delta.log import DeltaLog
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.records import TableState
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.delta_lake import DeltaLake
 from tests.support.lake import FIRST, closed
 

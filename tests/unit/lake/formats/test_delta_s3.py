@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from bridge.errors import CommitLost
 from bridge.lake.log import Log
-from bridge.write.partition import Partition
+from bridge.load.write.partition import Partition
 from tests.support.delta_lake import DeltaLake
 from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.s3server import S3Server

@@ -18,16 +18,16 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bridge.commit.manifests import write_manifests
-from bridge.commit.open import open_committer
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.manifests import write_manifests
+from bridge.lake.commit.open import open_committer
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
-from bridge.maintain.compact import Wish, compact
-from bridge.maintain.verify.check import verify
-from bridge.maintain.verify.mend import repair
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.operate.verify.check import verify
+from bridge.operate.verify.mend import repair
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
 from tests.support.filters import OPERATORS, Asked, Places, wrong
 from tests.support.iceberg_lake import catalog_of
 from tests.support.lake import closed

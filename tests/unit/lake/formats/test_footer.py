@@ -18,11 +18,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bridge.commit.rollback import roll_back
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.footer import FooterSink
 from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.log import Log
-from bridge.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import Wish, compact
 from bridge.settings.options import Pipeline
 from tests.support.iceberg_lake import catalog_of
 from tests.support.tables import INTEGER, STRING, Shop

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
-from bridge.commit.committer import Committer
 from bridge.errors import DataError, SettingsError
+from bridge.lake.commit.committer import Committer
 from bridge.lake.formats.iceberg.catalog import sqlite_uri
 from bridge.lake.formats.iceberg.table import IcebergLog
 from bridge.lake.log import Log
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.partition import Partition
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.write.partition import Partition
 from tests.support.iceberg_lake import IcebergLake, catalog_of
 from tests.support.lake import FIRST, closed
 from tests.support.pipe import Pipe, wire

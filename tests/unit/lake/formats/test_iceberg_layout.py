@@ -15,15 +15,15 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
-from bridge.commit.rollback import roll_back
 from bridge.errors import LakeError
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
-from bridge.maintain.compact import Wish, compact
-from bridge.maintain.verify.check import verify
-from bridge.maintain.verify.mend import repair
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.load.write.partition import Partition
+from bridge.operate.verify.check import verify
+from bridge.operate.verify.mend import repair
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
-from bridge.write.partition import Partition
 from tests.support.iceberg_lake import catalog_of
 from tests.support.tables import INTEGER, STRING, Shop
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.rollback import roll_back
 from bridge.errors import SettingsError
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.iceberg import manifests
 from bridge.lake.formats.iceberg.catalog import keep_catalog, read_catalog
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import FIRST, closed
 from tests.support.shell import Typed

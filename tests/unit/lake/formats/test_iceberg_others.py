@@ -18,7 +18,7 @@ import pytest
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
 from bridge.lake.formats.iceberg.catalog import keep_catalog, open_catalog, read_catalog
-from bridge.storage.local.storage import LocalStorage
+from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import FIRST, closed
 from tests.support.restcatalog import RestCatalog

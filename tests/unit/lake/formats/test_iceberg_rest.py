@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.commit.rollback import roll_back
 from bridge.errors import CommitLost, LakeError
+from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, keep_catalog, unreachable
-from bridge.maintain.doctor.lake import lake_checks
+from bridge.lake.storage.local.storage import LocalStorage
+from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.options import Pipeline
-from bridge.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.restcatalog import CLOSED, LATE, PASS, RestCatalog
@@ -96,7 +96,7 @@ def test_a_fault_that_passes(
 
 def test_a_server_with_a_fault(lake: IcebergLake, server: RestCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own words are in the error, and no other writer is blamed. The next run shows the rows."""
-    monkeypatch.setattr("bridge.storage.conditional._PATIENCE", 0.5)
+    monkeypatch.setattr("bridge.lake.storage.conditional._PATIENCE", 0.5)
     lake.append(lake.open(FIRST), [1])
     server.broken = True
     with pytest.raises(LakeError, match=r"cannot be used.*the disk is full"):

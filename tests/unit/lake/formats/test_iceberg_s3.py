@@ -10,9 +10,9 @@ import pytest
 
 from bridge.errors import CommitLost, LakeError
 from bridge.lake.formats.iceberg.catalog import keep_catalog
-from bridge.maintain.verify.check import verify
+from bridge.lake.storage import Storage
+from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from bridge.storage import Storage
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.s3server import S3Server

@@ -1,0 +1,56 @@
+"""Deletes what dead runs left: pending files that nobody can commit any more, and half written hidden files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.ownership import owned_by
+from bridge.lake.paths import PENDING, generation_of, last_name, pipeline_key, table_and_name
+from bridge.lake.storage import Add
+
+_DAY = timedelta(days=1)
+
+
+def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
+    """Delete the pending files of lower generations, as far as they can be listed.
+
+    An upload that replaces a file has that file's name, so its own generation is not known. It is certainly older than
+    ours if we began with a fence and nobody had taken over from us after the listing.
+    """
+    storage = log.storage
+    own = pipeline_key(log.pipeline, "pending", "")
+    live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
+    stale = list(stale_pending(log, view, generation))
+    all_older = fenced and storage.size(log.key(view.n + 1)) is None
+    for pending, key in stale:
+        if key in live and not all_older:
+            continue
+        if not pending.upload or key.startswith(own) or owned_by(storage, table_and_name(key)[0], log.pipeline):
+            storage.abort(pending)
+
+
+def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
+    """Yield the pending files of lower generations that are not staged, each with the key that it would have got.
+
+    Best effort: some stores cannot list what is pending.
+    """
+    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
+    for pending in log.storage.pending(pipeline_key(log.pipeline, "pending")):
+        key = (pending.key or pending.source).removesuffix(PENDING)
+        wrote = generation_of(key)
+        if wrote is not None and wrote < generation and last_name(key) not in staged:
+            yield pending, key
+
+
+def tidy(log: Log, view: Snapshot) -> int:
+    """Delete hidden files that interrupted writes of this pipeline left more than a day ago; return how many.
+
+    Only in a folder: an object of a bucket is never there in part.
+    """
+    if log.storage.folder is None:
+        return 0
+    tables = {table.folder for table in view.tables.values()}
+    notes = {f".bridge/tables/{folder.rpartition('/')[0]}" for folder in tables}
+    return sum(log.storage.tidy(folder, _DAY) for folder in sorted({pipeline_key(log.pipeline), *tables, *notes}))

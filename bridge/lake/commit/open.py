@@ -1,0 +1,78 @@
+"""A pipeline opened for writing: its lease is ours, its log recovered and ready for the next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from bridge.errors import BridgeError, LakeError, MissingFiles
+from bridge.lake.commit.cleanup import abort_older
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.recovery import finish_last_commit, reconcile_state_file, restart_damaged_staged
+from bridge.lake.lease import Lease, take
+from bridge.lake.log import Log
+from bridge.lake.runs import new_run_id
+from bridge.lake.storage import Storage
+from bridge.lake.stream_files import StreamFiles
+
+
+@contextmanager
+def open_pipeline(
+    storage: Storage,
+    pipeline: str,
+    run: str = "",
+    *,
+    brief: bool = False,
+    lease: Lease | None = None,
+    clean: Callable[[], bool] = lambda: True,
+    first: Callable[[], object] = lambda: None,
+) -> Iterator[Committer]:
+    """Yield the one writer of a pipeline, then close it. Everything that commits goes through here.
+
+    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
+    is taken here; `brief` announces that it is held for one commit only. `first` is called before the log is read.
+
+    After an error, or if `clean` returns False at the end, the lease tells the next writer to fence and recover. Not
+    after `MissingFiles`: nothing was changed then, and recovery would stop at the same files. Raises `PipelineHeld`
+    while another run is alive.
+    """
+    run = run or new_run_id()
+    lease = lease or take(storage, pipeline, run, brief=brief)
+    head = lease.last.get("head") or 0
+    try:
+        first()
+        committer = open_committer(storage, pipeline, run, lease.last)
+        if committer.generation != lease.last.get("closed", 0):
+            StreamFiles(committer.log, committer.view).mend()
+        try:
+            yield committer
+        finally:
+            head = committer.view.n
+    except BaseException as error:
+        with suppress(BridgeError):  # the operator must see the first error, not one of closing
+            lease.close(head=head, clean=isinstance(error, MissingFiles))
+        raise
+    lease.close(head=head, clean=clean())
+
+
+def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:
+    """The writer of a pipeline whose lease is held; `last` is what the lease said of the run before.
+
+    Unless that run closed cleanly, this creates a fence and recovers what the run left.
+    """
+    log = Log(storage, pipeline)
+    # A run that died may have left more than its lease says: only the list of records shows a gap among them.
+    head = log.head(last.get("closed"))
+    clean = head == last.get("closed", 0)
+    committer = Committer(log, run, log.view(head), head if clean else head + 1)
+    if clean:
+        reconcile_state_file(committer, recovering=False)
+    else:
+        last_change = next(log.history(head, fences=False), None)
+        committer.create("fence", committer.view.pipeline_state, after=last_change.n if last_change else 0)
+        finish_last_commit(committer, last_change)
+    restart_damaged_staged(committer)
+    with suppress(LakeError):
+        abort_older(log, committer.view, committer.generation, fenced=not clean)
+    return committer

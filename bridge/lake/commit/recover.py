@@ -1,0 +1,52 @@
+"""The verb `recover`: what a run repairs when it opens the pipeline, without tap, Spark or any load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge.lake.commit.committer import FILES_CHANGED
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.lease import last_lease, take
+from bridge.lake.log import Log
+from bridge.lake.runs import new_run_id
+from bridge.lake.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found and done. `head` is the number of the last commit now, 0 if there is none.
+
+    `died` is the run that did not close cleanly; empty if the last one did. `finished` is the commit whose files or
+    manifests it may have left unpublished; all of it is visible now. `notes` say in sentences what else was done.
+    """
+
+    head: int
+    died: str = ""
+    finished: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.died and not self.notes
+
+
+def recover(storage: Storage, pipeline: str) -> Recovered:
+    """Recover a pipeline as its next run would. Can be repeated after a crash at any point.
+
+    Raises `PipelineHeld` while a run is alive, and `CorruptLake` for what nobody can repair without guessing.
+    """
+    if not last_lease(storage, pipeline) and not Log(storage, pipeline).head():
+        return Recovered(0)  # nothing ever ran: do not make a lake of a bucket for that
+    run = new_run_id()
+    lease = take(storage, pipeline, run, brief=True)
+    with open_pipeline(storage, pipeline, run, lease=lease) as committer:
+        notes = tuple(committer.notes)
+        if committer.generation == lease.last.get("closed", 0):
+            return Recovered(committer.view.n, notes=notes)
+        died, voided, last = str(lease.last.get("run") or "unknown"), None, None
+        for record in committer.log.history(committer.view.n, fences=False):
+            if record.n < committer.generation:
+                last = record.n if record.kind in FILES_CHANGED and record.n != voided else None
+                break
+            voided = voided if record.voids is None else record.voids
+        return Recovered(committer.view.n, died, last, notes)

@@ -1,0 +1,296 @@
+"""Merges small files of a table into a few of the right size, by one commit of kind `compact`; rows and STATE stay.
+
+Guarantee: the rows before and after are the same, counted file by file. The new files are sorted as the settings say.
+They have all columns that the table has now, but for columns of its key which the old ones lack: a row that is older
+than a column of its key has none. Files of another pipeline that shares the table stay. Old files go to the trash, as
+with any commit, and a rollback brings them back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.errors import EngineError, LakeError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.ownership import owners_of
+from bridge.lake.records import FileAdd, TableChange, TableState
+from bridge.lake.schemas import read_schema
+from bridge.lake.storage import Storage
+from bridge.lake.storage.parallel import parallel_map
+from bridge.lake.stream_files import StreamFiles
+from bridge.lake.times import read_time
+from bridge.load.write.context import WriteContext
+from bridge.load.write.file import File
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.partition import NULL
+from bridge.load.write.writer import Writer
+from bridge.protocol.decode.casting import refit
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.settings.options import Pipeline
+
+_SMALL = 0.75
+"""A file is small below this fraction of the requested size."""
+_AT_ONCE = 8
+"""One thread's work is the bytes of at most so many new files, of which the last may come out small."""
+_TINY = 4
+"""Files are tiny if this many or more fit into one."""
+_ROWS = 64 << 10
+"""Rows read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to compact: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
+
+    streams: frozenset[str] = frozenset()
+    file_size: int | None = None
+    older_than: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Files in one folder of a table, to be merged into fewer.
+
+    `folder` is the Hive part of their names, `size` their bytes.
+
+    All have the same `version`, `deleted` and `stale`; see `LiveFile`. `lacking`: the columns of the key that none has.
+    """
+
+    stream: str
+    folder: str
+    names: tuple[str, ...]
+    size: int
+    rows: int
+    version: int | None
+    deleted: int
+    stale: int
+    lacking: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What was done: the files that were joined, and those written, by stream. `head` is the last commit."""
+
+    head: int
+    pieces: list[Piece]
+    written: dict[str, list[FileAdd]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
+    """What is worth compacting; each piece has fewer files afterwards."""
+    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
+    result: list[Piece] = []
+    for stream, table in sorted(
+        view.stream_tables.items()
+    ):  # views are not compacted: each change rewrites their files
+        if not wish.streams or stream in wish.streams:
+            file_size = _layout(pipeline, stream, table, wish).file_size
+            small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]
+            names = [name for name in small if f"{table.folder}/{name}" not in fresh]
+            result += _pieces(stream, table, _lacking(log, table, names), file_size)
+    return result
+
+
+def _fresh(log: Log, head: int, since: datetime) -> set[str]:
+    """The keys of files added by commits after this moment."""
+    keys: set[str] = set()
+    for record in log.history(head, fences=False):
+        if read_time(record.at) <= since:
+            break
+        keys |= {f"{change.folder}/{add.name}" for change in record.tables for add in change.adds}
+    return keys
+
+
+def _lacking(log: Log, table: TableState, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By name the columns of the table's key that a file lacks, as its rows are older: no merge may match them.
+
+    Where nobody knows the key of a merged table, each column may be of it.
+    """
+    if table.upserts is False or table.schema is None:
+        return dict.fromkeys(names, ())
+    key = table.key or tuple(read_schema(log.storage, log.pipeline, table.schema).arrow.names)
+
+    def of(name: str) -> tuple[str, ...]:
+        try:
+            with log.storage.open(f"{table.folder}/{name}") as source, pq.ParquetFile(source) as file:
+                return tuple(column for column in key if column not in file.schema_arrow.names)
+        except (LakeError, pa.ArrowInvalid, OSError):  # who joins the file says what is wrong with it
+            return ()
+
+    return dict(zip(names, parallel_map(log.storage, of, list(names)), strict=True))
+
+
+def _pieces(stream: str, table: TableState, names: Mapping[str, tuple[str, ...]], file_size: int) -> Iterator[Piece]:
+    """Divide files, each with the columns that it lacks, into pieces."""
+    alike: dict[tuple[str, int | None, int, int, tuple[str, ...]], list[str]] = {}
+    for name in sorted(names, key=lambda name: name.rpartition("/")[2]):  # the order in which they were written
+        file = table.files[name]
+        kind = (name.rpartition("/")[0], file.version, file.deleted, file.stale, names[name])
+        alike.setdefault(kind, []).append(name)
+    for kind in sorted(alike, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, *kind[2:])):
+        folder, version, deleted, stale, lacking = kind
+        for share in _shares(alike[kind], table, file_size):
+            size = sum(table.files[name].size for name in share)
+            rows = sum(table.files[name].rows for name in share)
+            if -(-size // file_size) + _values(table, folder) - 1 < len(share):
+                yield Piece(stream, folder, tuple(share), size, rows, version, deleted, stale, lacking)
+
+
+def _values(table: TableState, folder: str) -> int:
+    """How many values the rows of a folder may have that do not share a file."""
+    return 2 ** folder.count(f"={NULL}") if table.format == "iceberg" else 1
+
+
+def _shares(names: Sequence[str], table: TableState, file_size: int) -> list[list[str]]:
+    """Divide files into shares, one for each thread: a few new files each, or one share a core if files are tiny."""
+    sizes = [table.files[name].size for name in names]
+    total = sum(sizes)
+    count = -(-total // file_size)
+    each = min(-(-count // _cores()) if len(names) >= _TINY * count else _AT_ONCE, _AT_ONCE)
+    threads = -(-count // each)
+    if threads * -(-(total / threads + max(sizes)) // file_size) <= count:  # as few files as otherwise
+        return _even(names, sizes, threads)
+    limit = each * file_size
+    shares: list[list[str]] = [[]]
+    filled = 0
+    for name, size in zip(names, sizes, strict=True):
+        if filled and filled + size > limit:
+            shares.append([])
+            filled = 0
+        shares[-1].append(name)
+        filled += size
+    if len(shares) > 1 and len(shares[-1]) == 1:
+        last = shares.pop()
+        shares[-1] += last
+    return shares
+
+
+def _even(names: Sequence[str], sizes: Sequence[int], count: int) -> list[list[str]]:
+    """Divide files into shares of about the same size, so that no thread works while another has nothing to do."""
+    shares: list[list[str]] = [[] for _ in range(count)]
+    before, total = 0, sum(sizes)
+    for name, size in zip(names, sizes, strict=True):
+        shares[before * count // total].append(name)
+        before += size
+    return shares
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _layout(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> TableLayout:
+    layout = TableLayout.of(pipeline, stream, table.folder, table.format, table.partition_by)
+    return replace(layout, file_size=wish.file_size) if wish.file_size else layout
+
+
+def compact(
+    storage: Storage,
+    pipeline: Pipeline,
+    wish: Wish,
+    progress: Callable[[int, int], None] = lambda _finished, _all: None,
+) -> Compacted:
+    """Compact what is worth it, under the lease; `progress` is called with the finished and the total number of pieces.
+
+    Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
+    """
+    with open_pipeline(storage, pipeline.name) as committer:
+        todo = pieces(committer.log, committer.view, pipeline, wish)
+        result = Compacted(committer.view.n, todo, notes=committer.notes)
+        if todo:
+            result.written = _rewritten(committer, pipeline, wish, todo, progress)
+            _commit(committer, result)
+    return result
+
+
+def _rewritten(
+    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], progress: Callable[[int, int], None]
+) -> dict[str, list[FileAdd]]:
+    view, run, generation = committer.view, committer.run, committer.generation
+    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
+    columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
+    context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
+    written: dict[str, list[FileAdd]] = {}
+    with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
+        futures = [threads.submit(_merge, context, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
+        try:
+            for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
+                written.setdefault(one.stream, []).extend(future.result())
+                progress(number, len(todo))
+        finally:
+            threads.shutdown(cancel_futures=True)
+    return written
+
+
+def _columns(committer: Committer, table: TableState) -> TableSchema:
+    if table.schema is None:
+        raise LakeError("a table with files has no columns on record", hint="`verify` says more", folder=table.folder)
+    return read_schema(committer.storage, committer.log.pipeline, table.schema)
+
+
+def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
+    """Rewrite a piece's rows and return the new files. Memory holds about two row groups."""
+    storage = context.storage()
+    written: list[FileAdd] = []
+
+    def close(file: File) -> None:
+        file.finish(piece.version)
+        written.append(file.close().add(deleted=piece.deleted, stale=piece.stale))
+
+    fields = [field for field in columns.arrow if field.name not in piece.lacking]
+    writer = Writer(storage, context, seq, piece.stream, pa.schema(fields), close)
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
+        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, fields), reader):
+            writer.add(rows)
+    writer.finish()
+    if (rows := sum(add.rows for add in written)) != piece.rows:
+        hint = "nothing was changed; `singer-bridge verify` says which file is not the one that was committed"
+        raise EngineError("files do not have the rows on record", hint=hint, stream=piece.stream, rows=rows)
+    return written
+
+
+def _rows(storage: Storage, folder: str, piece: Piece, fields: Sequence[pa.Field]) -> Iterator[pa.Table]:
+    """A piece's rows, with these columns."""
+    for name in piece.names:
+        key = f"{folder}/{name}"
+        try:
+            with storage.open(key) as source, pq.ParquetFile(source) as file:
+                for batch in file.iter_batches(_ROWS):
+                    yield refit(pa.Table.from_batches([batch]), fields)
+        except (pa.ArrowInvalid, OSError) as error:
+            hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
+            raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error
+
+
+def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
+    """Yield each batch while a thread reads the next one, so that reading and writing each use a core."""
+    coming = reader.submit(next, rows, None)
+    while (batch := coming.result()) is not None:
+        coming = reader.submit(next, rows, None)
+        yield batch
+
+
+def _commit(committer: Committer, result: Compacted) -> None:
+    storage, view = committer.storage, committer.view
+    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    committer.commit(
+        view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
+    )
+    StreamFiles(committer.log, view).follow(committer.view)
+    result.head = committer.view.n
+
+
+def _change(storage: Storage, view: Snapshot, result: Compacted, stream: str) -> TableChange:
+    table = view.tables[stream]
+    removes = [name for one in result.pieces if one.stream == stream for name in one.names]
+    return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

@@ -1,0 +1,87 @@
+"""What is left to say after a load that ended well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.lake.log import Snapshot
+from bridge.lake.runs import Difference
+from bridge.load.run.checks.failure_hints import restarted
+from bridge.load.run.checks.marks import LoadedRun
+from bridge.load.run.checks.not_extracted import not_extracted
+from bridge.load.run.checks.null_keys import say_null_keys
+from bridge.load.run.checks.repeats import Seen
+from bridge.load.run.plan import LoadPlan
+from bridge.load.run.result import Result
+from bridge.load.run.tap_reader import TapReader
+from bridge.load.slots.guard import log_based
+from bridge.load.tap.source import silent
+from bridge.protocol.singer.catalog import Catalog
+from bridge.settings.commands import reload
+
+
+def look_back(
+    plan: LoadPlan,
+    reader: TapReader,
+    result: Result,
+    catalog: Catalog | None,
+    declared: Catalog | None,
+    before: Snapshot,
+    *,
+    is_narrowed: bool,
+) -> None:
+    """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end.
+
+    `declared` is what a tap without a catalog said of its streams; `is_narrowed`: not all were to be extracted.
+    """
+    pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
+    missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
+    result.differ(*missing, *_expired(plan, catalog))
+    if not plan.full:
+        say_null_keys(plan, result, after)
+        seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
+        result.warnings += seen.warnings(result.streams, plan.committer.storage)
+        loaded = LoadedRun(
+            pipeline=pipeline,
+            catalog=catalog,
+            methods=plan.tables.methods,
+            before=before,
+            after=after,
+            counts=result.streams,
+            deselected=plan.deselected,
+            without_state=reader.without_state,
+            is_narrowed=is_narrowed or reader.is_partial,
+        )
+        judgement = loaded.judge(plan.committer.storage)
+        result.marks |= judgement.marks
+        result.warnings += judgement.warnings
+    if not (catalog or result.streams or after.tables or is_piped):
+        result.warnings.append(silent(pipeline.name, declared))
+    if is_piped and reader.without_state:
+        result.warnings.append(
+            f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "
+            "them again, and these are taken back at its first STATE; if it never sends one, each run adds its rows"
+        )
+    if reader.is_partial:
+        result.warnings.append(
+            f"stopped after {result.records:,} records, as --max-records says: run again for the rest"
+        )
+
+
+def _expired(plan: LoadPlan, catalog: Catalog | None) -> Iterator[Difference]:
+    if catalog and not plan.full and restarted(plan.scratch.tap_log.read_bytes()):
+        text = "the database no longer has the changes since the bookmark, and the tap went on without them"
+        for stream in log_based(plan.pipeline, catalog):
+            yield Difference(stream, "expired_token", f"{text}; load again: {reload(plan.pipeline, [stream])}")
+
+
+def say_merges(result: Result) -> None:
+    """Add to the result how many rows its merges removed because they, too, had a key of null."""
+    for stream, counts in result.streams.items():
+        if rows := counts.merged.get("dropped_nulls", 0):
+            text = (
+                f"{rows:,} rows whose key is null were removed, as a new row has the same: they may be older than the "
+                "key. `singer-bridge commits list` shows the commit before, `singer-bridge rollback` goes back to it; "
+                "then set key_properties to columns that are never null"
+            )
+            result.differ(Difference(stream, "null_key", text, rows))

@@ -1,0 +1,173 @@
+"""What a run would say of a pipeline's views: by the columns that the tables of their streams have, or will have.
+
+A view that an earlier run has computed from a table with these columns is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bridge.errors import BridgeError, DataError, SettingsError
+from bridge.lake.log import Snapshot
+from bridge.lake.schemas import read_schema
+from bridge.lake.storage import Storage
+from bridge.load.run.checks.view_outlook import certain_faults, views_of
+from bridge.load.run.tables.column_plan import IncomingSchema
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.views import names_of, not_loaded, placed
+from bridge.load.write.context import WriteContext
+from bridge.operate.verify.views import spark_at_need
+from bridge.protocol.schema.merging import Evolution
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.protocol.singer.catalog import (
+    Catalog,
+    StreamEntry,
+    key_properties,
+    record_name,
+    selected_streams,
+    stream_id,
+)
+from bridge.protocol.singer.messages import Schema
+from bridge.settings.options import Pipeline
+from bridge.settings.view_sql import View
+
+
+def _nothing(_session: Any, _context: WriteContext, _shipped: str | None) -> None:
+    """Work that only has Spark started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a view's stream: what its table keeps, what the tap brings, and what comes of both."""
+
+    stream: str
+    table: TableSchema | None
+    incoming: IncomingSchema | None
+    evolution: Evolution
+
+    def after(self, made: pa.Schema | None = None) -> pa.Schema | None:
+        """After the run. `made`: what a transform results in, without which nothing is known of such a stream."""
+        if self.incoming is None:
+            return self.table.arrow if self.table else None
+        if self.incoming.statement is not None and made is None:
+            return None
+        return self.incoming.into(self.table, self.evolution, made).arrow
+
+
+class PlannedViews:
+    """Judges the views of a pipeline before a run. `catalog`: the one that the tap gets; `declared`: what it says."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        storage: Storage,
+        lake: Snapshot,
+        catalog: Catalog | None,
+        declared: Catalog | None,
+        tables: TablePlanner,
+    ) -> None:
+        self._pipeline, self._storage, self._lake, self._tables = pipeline, storage, lake, tables
+        selected = selected_streams(catalog) if catalog else None
+        entries = ((catalog or declared) or {"streams": []})["streams"]
+        entries = [entry for entry in entries if selected is None or stream_id(entry) in selected]
+        self._entries = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
+        self._has_catalog = catalog is not None
+        self.warnings: list[str] = []
+
+    def refusal(self, *, in_spark: bool) -> BridgeError | None:
+        """The error with which a run would be refused; where it would hold a stream back instead, there is a warning.
+
+        `in_spark`: let Spark judge what is not certain without it.
+        """
+        try:
+            left = list(self._uncertain())
+            if left and in_spark:
+                self._ask_spark(left)
+        except BridgeError as error:
+            return error
+        return None
+
+    def _ask_spark(self, views: list[tuple[View, _Columns]]) -> None:
+        context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
+        with spark_at_need(self._pipeline, context) as spark:
+            spark(_nothing)  # if Spark cannot start, no view is to blame
+            for view, columns in views:
+                try:
+                    spark(self._analysis(view, columns))
+                except SettingsError as error:
+                    self._raise_or_warn(view, error)
+
+    def _uncertain(self) -> Iterator[tuple[View, _Columns]]:
+        """Yield the views that may not fit all the same, with the columns of their streams."""
+        for view in views_of(self._pipeline):
+            entry = next((self._entries[name] for name in self._names(view) if name in self._entries), None)
+            table = self._lake.table(self._names(view))
+            if entry is None and table is None:
+                if self._has_catalog:
+                    self.warnings.append(not_loaded(view, {*self._entries, *self._lake.stream_tables}))
+                continue
+            if (columns := self._columns(view, entry)) is None:
+                continue
+            after = columns.after()
+            existing = self._lake.tables.get(view.name)
+            if after is not None and existing and existing.view == view.text and self._is_same(view, after):
+                continue
+            faults = list(certain_faults(self._pipeline, view, after)) if after is not None else []
+            for error in faults:
+                self._raise_or_warn(view, error)
+            if not faults:
+                yield view, columns
+
+    def _names(self, view: View) -> tuple[str, ...]:
+        return names_of(self._pipeline, view)
+
+    def _columns(self, view: View, entry: StreamEntry | None) -> _Columns | None:
+        """None if the run refuses the stream itself, which the plan says already."""
+        table = self._table(view)
+        if entry is None:
+            return _Columns(view.stream, table, None, Evolution())
+        stream = record_name(entry)
+        message = Schema(stream, entry.get("schema") or {}, key_properties(entry), None)
+        try:
+            evolution = self._tables.evolution(message)
+            stays = self._tables.expected(stream)[1] != "replace" or evolution.schema_policy != "evolve"
+            columns = _Columns(stream, table if stays else None, self._tables.incoming(message), evolution)
+            columns.after()
+        except (DataError, SettingsError):
+            return None
+        return columns
+
+    def _table(self, view: View) -> TableSchema | None:
+        table = self._lake.table(self._names(view))
+        return read_schema(self._storage, self._pipeline.name, table.schema) if table and table.schema else None
+
+    def _is_same(self, view: View, after: pa.Schema) -> bool:
+        """Whether the stream's table already has these columns."""
+        table = self._table(view)
+        return table is not None and table.arrow.equals(after, check_metadata=False)
+
+    def _raise_or_warn(self, view: View, error: SettingsError) -> None:
+        if self._pipeline.stream(view.stream).on_error != "hold":
+            raise error
+        self.warnings.append(f"{view.stream} would be held back: {error.message}. {error.hint}")
+
+    def _analysis(self, view: View, columns: _Columns) -> Callable[[Any, WriteContext, str | None], None]:
+        """Work for Spark that raises as a run does, by the same analyzer."""
+
+        def analyse(session: Any, _context: WriteContext, _shipped: str | None) -> None:
+            from bridge.load.spark.transform import analysed as transformed  # not before Spark is up
+            from bridge.load.spark.view_types import analysed
+
+            made, incoming = None, columns.incoming
+            if incoming and incoming.statement is not None:
+                read, metadata = incoming.read(), incoming.metadata
+                made = transformed(session, incoming.statement, read, columns.stream, metadata=metadata)
+            if (after := columns.after(made)) is not None:
+                with placed(self._pipeline, view):
+                    analysed(session, view, after)
+
+        return analyse

@@ -1,0 +1,74 @@
+"""A key that changes within a run: rows so far are merged by the key that they came under, later ones by the new key.
+
+Rows of an upsert may be ahead of the STATE: a tap that sends them again has them merged again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bridge.errors import DataError
+from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.protocol.singer.messages import Schema
+
+_HINT = "set key_properties for it under streams, to the key of all of its rows"
+
+
+def allows_null(schema: Any) -> bool:
+    """Whether a property's schema has null among its values."""
+    if not isinstance(schema, dict):
+        return schema is True
+    for word in ("anyOf", "oneOf"):
+        if isinstance(schema.get(word), list):
+            return any(allows_null(one) for one in schema[word])
+    type_ = schema.get("type", "null" if "$ref" not in schema else "")
+    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
+
+
+def sweeps(mode: Mode, layout: TableLayout) -> bool:
+    """Whether a complete version removes or marks older rows in place."""
+    return mode == "upsert" or (mode == "append" and layout.hard_delete is not None)
+
+
+def was_swept(message: Schema, columns: TableSchema | None) -> bool:
+    """Whether merges swept a table's rows so far: its column for versions is neither the tap's own nor metadata."""
+    own, names = message.schema.get("properties") or {}, columns.arrow.names if columns else []
+    return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)
+
+
+def without_key(mode: Mode, layout: TableLayout, *, swept: bool) -> TableLayout:
+    """The layout of a table that may have lost its key: its rows of older versions are still removed or marked."""
+    return replace(layout, hard_delete=bool(layout.hard_delete)) if mode == "append" and swept else layout
+
+
+def take_key(stream: StreamProgress, mode: Mode, reason: str, keys: list[str], layout: TableLayout) -> None:
+    """Go on with a new key. Raises `DataError` if rows came that can neither be merged by the old one nor wait."""
+    if stream.records and "replace" in (stream.mode, mode):
+        hint = f"{_HINT}; or run without --full"
+        raise DataError("the key changes within an overwrite", hint=hint, stream=stream.name)
+    if stream.mode == "append" and stream.waiting:
+        what = "a key comes within a run, after rows that have none and that no STATE covers"
+        raise DataError(what, hint=_HINT, stream=stream.name)
+    stream.mode, stream.reason, stream.key_properties = mode, reason, keys
+    stream.keyed, stream.sweeps = bool(layout.keys), sweeps(mode, layout)
+
+
+def barrier_before(policy: BarrierPolicy, stream: StreamProgress, *, only_at_end: bool) -> Barrier:
+    """What commits the stream's rows so far under the STATE of the lake. Raises `DataError` if there may be no commit.
+
+    The latest STATE must have been decided on.
+    """
+    if only_at_end:
+        hint = f"{_HINT}; or leave commit.at: end out"
+        raise DataError("the key changes before the only commit of the run", hint=hint, stream=stream.name)
+    schemas = {name: one.schema for name, one in policy.streams.items()}
+    stream.waiting = False
+    stream.versions.clear()
+    read = frozenset(one.name for one in policy.streams.values() if one.records)
+    return Barrier(
+        policy.committed, False, {stream.name: "upsert"}, dict(policy.staged), schemas, False, from_tap=False, read=read
+    )

@@ -1,0 +1,305 @@
+"""The views of a pipeline: what the commit that changes a stream's table changes in the views of that stream.
+
+A view is a table of the pipeline whose change says its SELECT. It is filled anew if the log has another SELECT for it,
+or none; if its stream's table is replaced; and if the columns that it reads, or has, are of other types than before.
+Otherwise the rows of the files that the commit adds to the stream's table are added to its groups, and those of the
+files that it removes are taken away. A table whose view left the settings stays as it is, and is no view any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+from msgspec import structs
+
+from bridge.errors import LakeError, SettingsError, did_you_mean
+from bridge.lake.commit.committer import Committer
+from bridge.lake.log import Snapshot
+from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
+from bridge.lake.schemas import keep_schema, read_schema
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.write.context import WriteContext
+from bridge.load.write.report import RowChanges
+from bridge.load.write.task import write_empty
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.settings.options import Pipeline
+from bridge.settings.view_sql import View, read_view
+
+if TYPE_CHECKING:
+    from bridge.load.views.algebra import TypedView
+
+Result = TypeVar("Result")
+
+
+class InSpark(Protocol):
+    """Does work in a Spark session, which it starts if there is none yet; see `Engine.in_spark`."""
+
+    def __call__(self, work: Callable[[Any, WriteContext, str | None], Result], /) -> Result:
+        """Return what the work returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The table of a view's stream: before the commit, what the commit changes, and after it."""
+
+    before: TableState | None
+    change: TableChange | None
+    after: TableState
+    columns: pa.Schema
+    """After the commit."""
+    rows: Sequence[RowChanges] = ()
+    """Of files that the commit replaces: what that changes, as far as it is known without reading them."""
+
+    @property
+    def files(self) -> Iterator[tuple[str, LiveFile]]:
+        """All files after the commit: where their bytes are now, and what the log knows of them."""
+        added = {add.name: add.source for add in self.change.adds} if self.change else {}
+        for name, file in self.after.files.items():
+            yield added.get(name, f"{self.after.folder}/{name}"), file
+
+    @property
+    def removed(self) -> Iterator[tuple[str, LiveFile]]:
+        """The files that the commit removes, all rows of which count."""
+        noted = {one.old for one in self.rows}
+        for name in self.change.removes if self.change and self.before else ():
+            assert self.before
+            if name not in noted:
+                yield f"{self.before.folder}/{name}", self.before.files[name]
+
+    @property
+    def added(self) -> Iterator[tuple[str, LiveFile]]:
+        """The files that the commit adds, all rows of which count."""
+        noted = {one.new for one in self.rows}
+        for add in self.change.adds if self.change else ():
+            if add.name not in noted:
+                yield add.source, add.live
+
+
+def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
+    """Whether a pipeline has views, or a table that was one after its last commit."""
+    return bool(pipeline.views) or any(table.view for table in view.tables.values())
+
+
+def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
+    """The names that the table of a view's stream may have; of several such tables the view selects from the first."""
+    return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
+
+
+@contextmanager
+def placed(pipeline: Pipeline, view: View) -> Iterator[None]:
+    """Say in a `SettingsError` in which file and line the view stands."""
+    try:
+        yield
+    except SettingsError as error:
+        if not (place := pipeline.view_places.get(view.name)):
+            raise
+        raise SettingsError(f"{place}: {error.message}", hint=error.hint) from error
+
+
+def not_loaded(view: View, streams: Collection[str]) -> str:
+    """The warning for a view whose stream is not among those that are loaded, or have a table."""
+    hint = did_you_mean(view.stream, streams)
+    return f"view {view.name}: no stream {view.stream} is loaded, so no run fills it{f'; {hint}' if hint else ''}"
+
+
+class ViewTables:
+    """Builds what a run's commits change in the views of the settings."""
+
+    def __init__(
+        self, pipeline: Pipeline, committer: Committer, context: WriteContext, tables: TablePlanner, spark: InSpark
+    ) -> None:
+        """Claims the views' folders. Raises `SettingsError` for a view with the name of a stream that has a table."""
+        self._pipeline, self._committer, self._context, self._spark = pipeline, committer, context, spark
+        self._views = {name: read_view(name, text) for name, text in sorted(pipeline.views.items())}
+        self._typed: dict[tuple[str, str], TypedView] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+        for view in self._views.values():
+            with placed(pipeline, view):
+                tables.open_view(view)
+
+    @property
+    def views(self) -> Sequence[View]:
+        """All views, by name."""
+        return list(self._views.values())
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """Yield what the operator should know of views that have no table to select from."""
+        tables = self._committer.view.stream_tables
+        for view in self._views.values():
+            if not tables.keys() & {*self.names(view)}:
+                yield not_loaded(view, tables)
+
+    def needs_spark(self, streams: Mapping[str, Any]) -> bool:
+        """Whether a commit that changes the tables of these streams may change views."""
+        fed = {name for view in self._views.values() for name in self.names(view)}
+        existing = (view for view in self._views.values() if self._committer.view.table(self.names(view)))
+        return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
+
+    def names(self, view: View) -> tuple[str, ...]:
+        """The names that the table of its stream may have."""
+        return names_of(self._pipeline, view)
+
+    def _is_outdated(self, view: View) -> bool:
+        """Whether the log has another SELECT for the view, or none."""
+        tables = self._committer.view.tables
+        return view.name not in tables or tables[view.name].view != view.text
+
+    @property
+    def outdated(self) -> Sequence[View]:
+        """The views whose stream has a table, and of which the log has another SELECT, or none."""
+        return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
+
+    def fill(self, view: View, seq: int) -> TableChange | None:
+        """What fills a view from the table as it is; None if that lacks a column, which the tap may still bring.
+
+        Raises as `build`.
+        """
+        try:
+            return self.build(view, None, seq)
+        except SettingsError:
+            source = self._source(view, None)
+            columns = {name.lower() for name in source.columns.names} if source else set()
+            if columns.issuperset(map(str.lower, view.needs)):
+                raise
+            return None
+
+    def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
+        """The change among these of the table that the view selects from."""
+        tables = self._committer.view.tables
+        return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
+
+    def build(
+        self,
+        view: View,
+        change: TableChange | None,
+        seq: int,
+        *,
+        rows: Sequence[RowChanges] = (),
+        anew: bool = False,
+    ) -> TableChange | None:
+        """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
+
+        `rows`: what is known of files that the change replaces. `anew`: fill it from the whole table in any case. If
+        rows cannot be read yet, the table is no view any more after the commit, and outdated. Raises `SettingsError` if
+        the view does not fit the stream, `DataError` for a row on which it fails.
+        """
+        source = self._source(view, change, rows)
+        if source is None:
+            return None
+        old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
+        if change and not self._is_readable(change):
+            return structs.replace(old, view="").change(view.name) if old and old.view else None
+        is_same = source.before is not None and source.before.schema == source.after.schema
+        if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
+            return None
+        with placed(self._pipeline, view):
+            typed = self._typed_view(view, source)
+        schema = TableSchema(typed.schema)
+        anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
+        if old is None or old.schema != schema.hash:
+            anew = True
+        files, replaced = self._files(typed, source, None if anew else old, seq)
+        keep_schema(self._committer.storage, self._pipeline.name, schema)
+        layout, existing = self._context.layouts[view.name], old.files if old else {}
+        adds = [file.add() for file in files]
+        removes = [name for name, file in existing.items() if anew or name in replaced or (files and not file.rows)]
+        if not anew and not adds and not removes:
+            return None
+        if not adds and len(removes) == len(existing):
+            adds = [write_empty(self._context, seq, view.name, schema).add()]
+        state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
+        whole = removes and len(removes) == len(existing)
+        return state.change(view.name, adds, removes, mode="replace" if whole else "append")
+
+    def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
+        """The table of the view's stream; None if there is none."""
+        lake = self._committer.view
+        before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
+        after = (before or TableState(change.folder, None)).after(change) if change else before
+        if after is None or after.schema is None:
+            return None
+        return _Source(before, change, after, self._columns(after.schema), rows)
+
+    def _columns(self, schema: str) -> pa.Schema:
+        if schema not in self._schemas:
+            self._schemas[schema] = read_schema(self._committer.storage, self._pipeline.name, schema).arrow
+        return self._schemas[schema]
+
+    def _typed_view(self, view: View, source: _Source) -> TypedView:
+        key = view.name, str(source.after.schema)
+        if key not in self._typed:
+
+            def analyse(spark: Any, _context: WriteContext, _shipped: str | None) -> TypedView:
+                # Not before Spark is up: where two threads import pyspark at once, both may find half of a module.
+                from bridge.load.spark.view_types import analysed
+
+                return analysed(spark, view, source.columns)
+
+            self._typed[key] = self._spark(analyse)
+        return self._typed[key]
+
+    def _is_other(self, view: View, source: _Source) -> bool:
+        """Whether a column that the view reads has another type than before the commit."""
+        if source.before is None or source.before.schema is None:
+            return True
+        if source.before.schema == source.after.schema:
+            return False
+        needs = {name.lower() for name in view.needs}
+        before, after = (
+            {field.name: field.type for field in schema if field.name.lower() in needs}
+            for schema in (self._columns(source.before.schema), source.columns)
+        )
+        return before != after
+
+    def _files(
+        self, typed: TypedView, source: _Source, old: TableState | None, seq: int
+    ) -> tuple[list[PendingFile], set[str]]:
+        """Write the view's files; also return the names of those of `old`, its table, that they replace.
+
+        `old` is None to fill it anew.
+        """
+        from bridge.load.write.signed_file import SignedFile
+
+        def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
+            return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]
+
+        after = signed(source.files)
+        changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
+        changed += [SignedFile(one.name, one.bytes, one.rows, 0) for one in source.rows if old and one.name]
+        keys = {f"{old.folder}/{name}": name for name in old.files} if old else {}
+        state = signed((key, old.files[name]) for key, name in keys.items()) if old else []
+        if not changed:
+            return [], set()
+
+        def change(
+            spark: Any, context: WriteContext, shipped: str | None
+        ) -> tuple[list[PendingFile], list[SignedFile]]:
+            from bridge.load.spark.views import ViewWork, change_view  # not before Spark is up, as above
+
+            return change_view(spark, context, shipped, ViewWork(typed, source.columns, changed, state, after, seq))
+
+        files, replaced = self._spark(change)
+        return files, {keys[file.key] for file in replaced}
+
+    def _is_readable(self, change: TableChange) -> bool:
+        """Whether all rows that a commit adds can be read before it: of an upload only if its run knew of a view."""
+        size = self._committer.storage.size
+        return all(size(add.source) == add.size for add in change.adds if add.upload)
+
+    def former(self) -> Iterator[TableChange]:
+        """Yield the changes by which tables whose views left the settings are no views any more."""
+        for name, table in sorted(self._committer.view.tables.items()):
+            if table.view and name not in self._views:
+                yield structs.replace(table, view="").change(name)
+
+    def committed(self, tables: Sequence[TableChange]) -> None:
+        """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
+        streams = {name for view in self._views.values() for name in self.names(view)}
+        with suppress(LakeError):
+            for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):
+                self._committer.storage.delete(add.source)

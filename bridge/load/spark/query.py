@@ -1,0 +1,396 @@
+"""One streaming query carries the spool's sealed batches to the executors.
+
+A row of the query is a bundle: a list of segments, not their records. Python workers read the segments and write
+Parquet, so no record crosses the JVM, unless SQL transforms its stream. Spark's file source is only a doorbell: what it
+delivers is compared with what was sealed, and a batch that it runs again is skipped. Spark's callback thread checks and
+queues finished batches; the main thread takes them from there.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from bridge.errors import BridgeError, EngineError
+from bridge.load.spark.jvm.diagnosis import diagnose
+from bridge.load.spark.jvm.jvm import Jvm
+from bridge.load.spark.log import tail
+from bridge.load.spark.shipping import BUNDLES, REPORT_IT, bundles_of, cores, executor_task, spread
+from bridge.load.spark.worker import REPORTS, same
+from bridge.load.spool.folder import SealedBatch
+from bridge.load.spool.spool import Spool
+from bridge.load.write.context import WriteContext
+from bridge.load.write.report import WorkReport, read_report
+from bridge.settings.options import Pipeline, is_local
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.load.spark.session import Session
+    from bridge.load.spark.transform import Plan
+    from bridge.protocol.schema.table_schema import TableSchema
+    from bridge.settings.transform_sql import Statement
+
+Result = TypeVar("Result")
+
+STARTING = "starting Spark"
+"""The stage of a run, for people, until the query is up."""
+_GLOB = re.compile(r"[\\\[\]{}*?]")
+"""Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
+_TRIGGER = "100 milliseconds"
+_AT_ONCE = 4
+"""Sealed batches that are loaded at once, at most."""
+_LOOK_EVERY = 0.5
+"""Seconds between two checks of the query in the JVM."""
+_START_POLL = 0.05
+"""Seconds between two checks whether the session is up."""
+_GRACE = 60.0
+"""Seconds that Spark has for its next step once the run is to end."""
+
+
+def warm_up(spark: SparkSession, tasks: int) -> None:
+    """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
+    with suppress(Exception):  # if something is wrong, the query fails with it
+        spark.range(0, tasks, 1, tasks).mapInArrow(same, "id bigint").collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A sealed batch that Spark has loaded, with the reports of all its bundles."""
+
+    batch: SealedBatch
+    reports: list[WorkReport]
+
+
+class Engine:
+    """One streaming query. It takes sealed batches, and returns each once, in their order, by `finished`.
+
+    `start` starts the JVM in the background; before that, a sealed batch is only files. Spark never waits for commits:
+    the size of the spool limits how far it gets ahead of them.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        conf: dict[str, str],
+        spool: Spool,
+        scratch: Path,
+        log: Path,
+        context: WriteContext,
+        *,
+        session: Session | None = None,
+    ) -> None:
+        """`session`: one that was made ahead, with these settings; the engine closes it."""
+        self._master, self._conf = master, conf
+        self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
+        self._sealed: dict[int, SealedBatch] = {}
+        self._finished = SimpleQueue[Finished | None]()
+        self._delivered = 0
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._session, self._jvm = session, session.jvm if session else None
+        self._shipped: str | None = None
+        self._warming: threading.Thread | None = None
+        self._query: Any = None
+        self._plans: dict[tuple[str, str], Plan] = {}
+        self._stopping, self._stopped = False, threading.Event()
+        self._cancelled = False
+        self.tasks = cores(master)
+        self.grace = _GRACE
+        """Seconds that Spark has for its next step once the run is to end."""
+
+    def start(self) -> None:
+        """Start the JVM and the query in the background, once."""
+        if not self._thread:
+            self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+            self._thread.start()
+
+    def expect(self, batch: SealedBatch) -> None:
+        """Expect a batch from Spark. Call it before the spool releases the batch."""
+        self._sealed[batch.seq] = batch
+
+    def finished(self, wait: float = 0.0) -> list[Finished]:
+        """The batches that Spark has finished; waits up to `wait` seconds for the first one, or for `wake`."""
+        items: list[Finished] = []
+        with suppress(Empty):
+            if wait and (item := self._finished.get(timeout=wait)):
+                items.append(item)
+            while True:
+                if item := self._finished.get_nowait():
+                    items.append(item)
+        return items
+
+    def wake(self) -> None:
+        """End a wait in `finished`; from any thread."""
+        self._finished.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Let `check` raise this error from now on, and take no more batches from Spark; from any thread."""
+        self._failure = self._failure or (error if isinstance(error, BridgeError) else self._explained(error))
+        self.wake()
+
+    def check(self) -> None:
+        """Raise the error of the query or of a background thread, if there is one. Never waits for the JVM."""
+        if self._failure:
+            raise self._failure
+
+    def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
+        """Run `work` on each payload, on the executors if the query is up, and return the reports in order.
+
+        `work` is a module-level function without effects but pending files, as Spark may run it twice. Raises the error
+        that a report holds.
+        """
+        context = self._context_now()
+        if self._query is None or not payloads:
+            return [work(context, payload) for payload in payloads]
+        assert self._session is not None
+        return spread(self._session.spark, work, context, payloads, self._shipped)
+
+    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+        """Do work with the session, which is started if it is not up yet. Raises `EngineError` if the run ends first.
+
+        The work also gets the context, and what executors import us from; see `Session`.
+        """
+        self.start()
+        while not self.is_up:
+            self.check()
+            if self._cancelled:
+                raise EngineError("the run ended before Spark was up", hint="nothing was committed; run again")
+            time.sleep(_START_POLL)
+        assert self._session is not None
+        return work(self._session.spark, self._context_now(), self._shipped)
+
+    def _context_now(self) -> WriteContext:
+        """The context with a copy of its layouts, which grow while work is on its way."""
+        return replace(self._context, layouts=dict(self._context.layouts))
+
+    def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
+        """The columns that a statement results in. The query must be up.
+
+        Raises `SettingsError`, and `EngineError` if the JVM dies meanwhile.
+        """
+        from py4j.protocol import Py4JError
+
+        from bridge.load.spark.transform import analysed
+
+        assert self._session is not None
+        metadata = self._context.layouts[stream].metadata
+        try:
+            return analysed(self._session.spark, statement, read, stream, metadata=metadata)
+        except (Py4JError, OSError) as error:
+            hint = "the system may have killed it, for want of memory: `singer-bridge runs show --logs`; run again"
+            raise EngineError("Spark ended while it looked at a transform", hint=hint, stream=stream) from error
+
+    def transform(
+        self,
+        stream: str,
+        schema: str,
+        statement: Statement,
+        read: TableSchema,
+        made: pa.Schema,
+        lake: TableSchema,
+    ) -> None:
+        """Let Spark transform a stream's rows of this spool `schema` by a statement, before any of them is sealed.
+
+        Rows are decoded into the columns `read`, the statement results in `made`, and files have the columns `lake`.
+        """
+        from bridge.load.spark.transform import Plan
+
+        target = self._context.layouts[stream]
+        plan = Plan(stream, schema, statement, read, target.metadata, made, lake, bool(target.keys))
+        self._plans[stream, schema] = plan
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the query runs."""
+        return self._query is not None
+
+    @property
+    def stage(self) -> str:
+        """The stage to show while sealed batches wait."""
+        return "writing" if self.is_up else STARTING
+
+    def stop(self, *, hurry: bool) -> None:
+        """Stop the query and the JVM; in a `hurry` if the run has failed."""
+        self._stopping = True
+        self._stopped.set()
+        if self._jvm and not self._session:
+            self._jvm.kill()  # not up yet, and may never be: nothing to wait for
+        if hurry:
+            self.cancel()  # it may hang: nobody is to wait for its answer
+        if self._thread:
+            self._thread.join(timeout=60)
+        if self._warming and not hurry:
+            self._warming.join(timeout=60)
+        if self._session:
+            if not is_local(self._master):
+                with suppress(Exception):
+                    self._query.stop()
+            self._session.close(hurry=hurry)
+
+    def release(self) -> None:
+        """End the query, and leave the session open for another engine."""
+        self._stopping = True
+        self._stopped.set()
+        if self._query:
+            self._query.stop()
+        if self._thread:
+            self._thread.join(timeout=60)
+
+    def cancel(self) -> None:
+        """Make all work in Spark fail, so that whoever waits for it gets an error."""
+        self._cancelled = True
+        if self._jvm and self._jvm.process and is_local(self._master):
+            self._jvm.kill()
+        elif self._session:
+            with suppress(Exception):
+                self._session.spark.sparkContext.cancelAllJobs()
+
+    def _run(self) -> None:
+        try:
+            session = self._session or self._open_session()
+            if self._stopping:
+                return
+            self._shipped = session.shipped
+            self._query = self._start_query(session.spark)
+            self._watch()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
+            self.fail(error)
+
+    def _open_session(self) -> Session:
+        self._jvm = jvm = Jvm(self._master, self._conf, self._scratch, self._log)
+        if self._stopping:
+            jvm.kill()  # `stop` may have come before `_jvm` was set
+        from bridge.load.spark.session import Session  # imports pyspark while the JVM starts
+
+        self._session = session = Session(self._master, self._conf, self._scratch, self._log, jvm=jvm)
+        if not self._stopping:
+            of = session.spark, self.tasks
+            self._warming = threading.Thread(target=warm_up, args=of, name="warm-up", daemon=True)
+            self._warming.start()
+        return session
+
+    def _watch(self) -> None:
+        """Raise the error with which the query ends. If the JVM hangs, this thread waits for it, and no other."""
+        while not self._failure:
+            if ended := self._query.exception():
+                raise ended
+            if self._stopped.wait(_LOOK_EVERY):
+                return
+
+    def _start_query(self, session: SparkSession) -> Any:
+        source = (
+            session.readStream.schema(BUNDLES)
+            .option("mode", "FAILFAST")
+            .option("maxFileAge", "36500d")
+            .option("maxFilesPerTrigger", _AT_ONCE)
+            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder.batches)))
+        )
+        checkpoint = _uri(self._scratch / "checkpoint")
+        writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=_TRIGGER).start()
+
+    def _batch(self, frame: DataFrame, _: int) -> None:
+        """Load one micro-batch: one Spark job for all of its streams; in Spark's callback thread."""
+        try:
+            sealed = list(self._sealed.values())
+            bundles = sum(len(batch.bundles) for batch in sealed)
+            if not bundles:
+                return  # Spark runs a finished batch again after a stop
+            if self._context.in_bucket:
+                # At least those whose files were listed: Spark calls again for later ones, and there is nothing to do.
+                frame = bundles_of(frame.sparkSession, sealed[:_AT_ONCE])
+            parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
+            spread = frame.repartition(parts) if parts > 1 else frame
+            context = self._context_now()
+            rows = spread.mapInArrow(executor_task(context, self._shipped), REPORTS).collect()
+            self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
+        """Load the rows of these batches that Spark SQL transforms: one job for each stream and schema."""
+        bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
+        pairs = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
+        rows: list[Any] = []
+        for plan in (self._plans[each] for each in pairs if each in self._plans):
+            from bridge.load.spark.transform import reports_of
+
+            rows += reports_of(frame, plan, context, self._shipped)
+        return rows
+
+    def _deliver(self, rows: list[Any], more: list[Any]) -> None:
+        """Queue the batches of these reports. Raises `EngineError` unless they are the next ones, in order."""
+        reports: dict[int, dict[int, WorkReport]] = defaultdict(dict)
+        transformed: dict[int, list[WorkReport]] = defaultdict(list)
+        for row in more:
+            transformed[row.seq].append(read_report(row.report))
+        for row in rows:
+            if row.seq <= self._delivered:
+                continue
+            if row.bundle in reports[row.seq]:
+                raise EngineError("Spark delivered a bundle twice", hint=REPORT_IT, batch=row.seq)
+            reports[row.seq][row.bundle] = read_report(row.report)
+        for seq in sorted(reports):
+            if self._stopping or self._failure:
+                raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+            batch = self._sealed.get(seq)
+            if seq != self._delivered + 1 or batch is None:
+                raise EngineError("Spark skipped a batch", hint=REPORT_IT, want=self._delivered + 1, have=seq)
+            self._delivered = seq
+            del self._sealed[seq]
+            # Here, as Spark does not list files now.
+            self._spool.folder.batch(seq).unlink(missing_ok=True)
+            self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
+
+    def _explained(self, error: BaseException | None) -> BridgeError:
+        code = self._session.exit_code() if self._session else None
+        if code is not None:
+            hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
+            return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        if diagnosis := diagnose(str(error), log, self._context.spool):
+            return diagnosis
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
+
+
+class SparkAtNeed:
+    """Spark for a verb that is no run; the first work starts it as the pipeline's settings say. Scratch: `folder`."""
+
+    def __init__(self, pipeline: Pipeline, folder: Path, context: WriteContext) -> None:
+        self._spark, self._folder, self._context = pipeline.spark, folder, context
+        self._session: Session | None = None
+
+    def __enter__(self) -> SparkAtNeed:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if self._session:
+            self._session.close(hurry=failed is not None)
+
+    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+        """As `Engine.in_spark`."""
+        if self._session is None:
+            from bridge.load.spark.session import Session  # imports pyspark
+
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._session = Session(self._spark.master, self._spark.conf, self._folder, self._folder / "spark.log")
+        return work(self._session.spark, self._context, self._session.shipped)
+
+
+def _uri(folder: Path) -> str:
+    """A folder's URI, which Spark finds whatever its default filesystem is."""
+    return f"file://{folder}"

@@ -1,0 +1,133 @@
+"""What the driver sends to executors: bundles, work, and on a cluster its own `bridge`, in a zip that workers check.
+
+An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, boto3 for an S3
+bucket, and numpy for upserts.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, convert, json
+
+import bridge
+from bridge.errors import EngineError
+from bridge.load.spark.worker import REPORTS
+from bridge.load.spool.folder import SealedBatch
+from bridge.load.write.context import WriteContext
+from bridge.load.write.report import Failure, raise_failure
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_SEGMENT = (
+    "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
+    "order:bigint,at:bigint,first:bigint"
+)
+BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
+"""The columns of a bundle."""
+OTHER_BRIDGE = "the executor imports another singer-bridge"
+"""The message of a task with another bridge, before its path; the driver looks for it in Spark's error."""
+REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
+
+
+def cores(master: str) -> int:
+    """How many tasks a master runs at once, as far as its name tells."""
+    inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
+    return (
+        int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
+    )
+
+
+def ship(context: SparkContext, folder: Path) -> str:
+    """Have every executor import the package from a zip that is made in `folder`; return the zip's name.
+
+    The name holds a hash of the contents: who imports from a zip of that name has the driver's code.
+    """
+    package = Path(bridge.__file__).parent
+    reader = package / "decode" / "reader"  # in a clone: a project of its own, which no wheel has
+    paths = sorted(path for path in package.rglob("*.py") if not path.is_relative_to(reader))
+    files = {f"bridge/{path.relative_to(package)}": path.read_bytes() for path in paths}
+    digest = sha256()
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    archive = folder / f"singer-bridge-{bridge.__version__}-{digest.hexdigest()[:16]}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as whole:
+        for name, data in files.items():
+            whole.writestr(name, data)
+    context.addPyFile(str(archive))
+    return archive.name
+
+
+def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame:
+    """The bundles of these batches, sent from here: executors may not see the files that Spark's file source lists."""
+    rows = [
+        (batch.seq, number, [astuple(segment) for segment in bundle])
+        for batch in batches
+        for number, bundle in enumerate(batch.bundles)
+    ]
+    return spark.createDataFrame(rows, BUNDLES)
+
+
+def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """What an executor does with bundles."""
+    return _on_executor("load", pickle.dumps(context), shipped)
+
+
+def executor_work(
+    work: Callable[[WriteContext, Any], Struct], context: WriteContext, payloads: Sequence[Any], shipped: str | None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """What an executor does with the numbers of payloads."""
+    return _on_executor("perform", pickle.dumps((work, context, list(payloads))), shipped)
+
+
+def executor_rows(task: str, shipped: str | None, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """One of the executors' halves of a transform, `decode_rows` or `store_rows`."""
+    return _on_executor(task, pickle.dumps(arguments), shipped)
+
+
+def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A task of `bridge.load.spark.worker`; nothing of ours is imported there before it is known to be `shipped`.
+
+    Pickle carries a function inside a function as code, one of a module as that module's name: hence the nesting.
+    """
+    complaint = OTHER_BRIDGE
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import bridge
+
+        if shipped and f"/{shipped}/" not in bridge.__file__:
+            raise RuntimeError(f"{complaint}: {getattr(bridge, '__version__', 'no version')} at {bridge.__file__}")
+        from bridge.load.spark import worker
+
+        worker.prepare()
+        yield from getattr(worker, task)(pickled, batches)
+
+    return run
+
+
+def spread(
+    spark: SparkSession,
+    work: Callable[[WriteContext, Any], Struct],
+    context: WriteContext,
+    payloads: Sequence[Any],
+    shipped: str | None = None,
+) -> list[Any]:
+    """Run `work` on each payload, one task each, and return the reports in order. Raises the error that one holds."""
+    count = len(payloads)
+    numbers = spark.range(0, count, 1, count)
+    rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
+    reports = {row.seq: json.decode(row.report) for row in rows}
+    if len(rows) != count or reports.keys() != set(range(count)):
+        raise EngineError("Spark's work does not add up", hint=REPORT_IT, wanted=count, reports=len(rows))
+    for report in reports.values():
+        raise_failure(convert(report.get("failed"), Failure | None))
+    return [reports[number] for number in range(count)]

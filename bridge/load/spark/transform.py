@@ -1,0 +1,229 @@
+"""Streams whose rows Spark SQL transforms: the resulting columns are known and checked before the first row is stored.
+
+Decoding, statement and writing are one Spark job without a shuffle: one Python worker decodes bundles, Spark works row
+by row, and a second worker writes. The first worker's counts reach the second one in a file of this task's attempt, so
+only rows go through the statement.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from bridge.errors import DataError, SettingsError
+from bridge.load.spark.rows import hidden_type
+from bridge.load.spark.shipping import executor_rows
+from bridge.load.spark.types import arrow_field, spark_schema
+from bridge.load.spark.worker import REPORT_SCHEMA, REPORTS
+from bridge.load.write.context import WriteContext
+from bridge.load.write.metadata_columns import METADATA, visible
+from bridge.protocol.schema.json_schema import EXTRA, source
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement, quoted_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HIDDEN = "_sdc_bridge_row"
+"""The column that passes beside the statement's columns: a row's place, and the bridge's own columns."""
+
+_NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
+_RULES = "spark.sql.optimizer.excludedRules"
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+OF_A_RECORD = frozenset(
+    {
+        "ArithmeticException",
+        "ArrayIndexOutOfBoundsException",
+        "DateTimeException",
+        "IllegalArgumentException",
+        "NumberFormatException",
+        "SparkRuntimeException",
+        "UnsupportedOperationException",
+    }
+)
+"""What pyspark raises where an expression cannot take a value."""
+_OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a stream's rows of one schema are transformed. `read` is the columns into which they are decoded."""
+
+    stream: str
+    schema: str
+    """The name of `read` in the spool."""
+    statement: Statement
+    read: TableSchema
+    metadata: bool
+    made: pa.Schema
+    """What the statement makes of them."""
+    lake: TableSchema
+    """The table's columns, which hold that and more; in the spool, too, under their hash."""
+    upsert: bool = False
+
+
+def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
+    """The columns of decoded rows on their way to the statement."""
+    seen = visible(read.arrow, metadata=metadata)
+    hidden = [field for field in read.arrow if field.name not in {field.name for field in seen}]
+    return pa.schema([*seen, pa.field(HIDDEN, hidden_type(hidden))])
+
+
+def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
+    """The columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
+    fields = visible(read.arrow, metadata=metadata)
+    if misquoted := quoted_column(statement.text, [field.name for field in fields], TRANSFORM, stream=stream):
+        raise misquoted
+    columns = spark_schema(rows_schema(read, metadata=metadata))
+    try:
+        frame = _over(spark.createDataFrame([], columns), statement, fields)
+        plan = frame._jdf.queryExecution().analyzed()
+        made = frame.schema
+    except PySparkException as error:
+        raise SettingsError("the transform does not fit the stream", hint=first_line(error), stream=stream) from None
+    check_plan(plan, TRANSFORM, {"stream": stream})
+    return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
+
+
+def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str | None) -> list[Any]:
+    """Load the rows of a plan's stream in these bundles, and return the reports.
+
+    Raises `DataError` for a record on which the statement fails.
+    """
+    session = frame.sparkSession
+    # Spark would not read at all if a condition is always false, but every segment must be accounted for.
+    rules = {f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation"}
+    rules.update(rule for rule in (session.conf.get(_RULES, None) or "").split(",") if rule)
+    session.conf.set(_RULES, ",".join(sorted(rules)))
+    columns = rows_schema(plan.read, metadata=plan.metadata)
+    decode = executor_rows("decode_rows", shipped, context, plan, columns)
+    store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
+    rows = frame.mapInArrow(decode, spark_schema(columns))
+    try:
+        made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata))
+        return list(made.mapInArrow(store, REPORTS).collect())
+    except PySparkException as error:
+        raise _failed(error, plan.stream) or error from error
+
+
+def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) -> DataFrame:
+    view = f"singer_bridge_{uuid.uuid4().hex}"  # the next SCHEMA may be analysed while a batch is on its way
+    frame.createOrReplaceTempView(view)
+    try:
+        return frame.sparkSession.sql(statement.over(view, [field.name for field in fields], HIDDEN))
+    finally:
+        frame.sparkSession.catalog.dropTempView(view)
+
+
+def _failed(error: BaseException, stream: str) -> DataError | None:
+    """The error if a record made the statement fail, None for any other failure."""
+    if type(error).__name__ not in OF_A_RECORD:
+        return None
+    hint = f"nothing of this commit was stored; {first_line(error)}"
+    return DataError("the transform failed on a record", hint=hint, stream=stream)
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark says of a statement, in one line."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
+
+
+def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str]) -> None:
+    """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message."""
+    name = plan.getClass().getSimpleName()
+    if name not in _NODES:
+        if name == "Expand":
+            raise kind.slides(**facts)
+        reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
+        raise kind.refused(reason, **facts)
+    for expression in _each(plan.expressions()):
+        _check_expression(expression, kind, facts)
+        if name == "Filter" and expression.references().isEmpty():
+            raise SettingsError(f"the {kind.name}'s WHERE names no column", hint=kind.rule, **facts)
+    for child in _each(plan.children()):
+        check_plan(child, kind, facts)
+
+
+def _check_expression(expression: Any, kind: Kind, facts: Mapping[str, str]) -> None:
+    name = expression.getClass().getSimpleName()
+    if name.lower() in _OF_SESSION or name.startswith("Current"):
+        raise kind.refused(f"{expression.prettyName()} is not of the row", **facts)
+    if name in ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"):
+        raise kind.refused("a subquery reads other rows", **facts)
+    for child in _parts(expression):
+        _check_expression(child, kind, facts)
+    if name.endswith("Cast"):
+        _check_cast(expression, kind, facts)
+    if not expression.deterministic():
+        raise kind.refused(f"{expression.prettyName()} is not the same each time", **facts)
+
+
+def _parts(expression: Any) -> list[Any]:
+    """The parts of an expression. `to_date(a)`, say, runs as a cast, which only its replacement shows."""
+    try:
+        return [expression.replacement()]
+    except Exception:  # noqa: BLE001 - py4j's, which has no types: most expressions have none
+        return list(_each(expression.children()))
+
+
+def _check_cast(cast: Any, kind: Kind, facts: Mapping[str, str]) -> None:
+    """Raise `SettingsError` for a text such as 'now' that becomes a time: a constant one, before a row is looked at."""
+    text = cast.child()
+    if cast.dataType().typeName() not in _TIMES or not text.dataType().typeName().startswith("string"):
+        return
+    if not text.foldable() or (value := _constant(text, kind, facts)) is None:
+        return
+    if CLOCK.match(value):
+        raise kind.refused(f"'{value}' is {NOT_OF_A_ROW['now']}", **facts)
+
+
+def _constant(text: Any, kind: Kind, facts: Mapping[str, str]) -> str | None:
+    try:
+        value = text.eval(None)
+    except Exception:  # noqa: BLE001 - py4j's or Spark's own
+        hint = "write the time as one text, such as TIMESTAMP '2024-01-01 00:00:00'"
+        raise SettingsError(f"a time of the {kind.name} cannot be read", hint=hint, **facts) from None
+    return None if value is None else str(value.toString())
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    for place in range(sequence.size()):
+        yield sequence.apply(place)
+
+
+def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
+    """What Spark made as the lake has it. A column that keeps its name is still the same property."""
+    by_name = {field.name: field for field in read.arrow}
+    reserved = {name.lower() for name in (EXTRA, *(METADATA if metadata else ()))}
+    seen: set[str] = set()
+    fields = []
+    for each in made:
+        name = each.name
+        if "__autoGeneratedAlias" in each.metadata:
+            hint = f"write {name} AS a_name"
+            raise SettingsError("a column of the transform has no name", hint=hint, stream=stream)
+        if name.casefold() in seen:
+            raise SettingsError(
+                "the transform makes two columns of one name", hint=TRANSFORM.rule, stream=stream, column=name
+            )
+        if name.lower() in reserved:
+            hint = "give it another name: the bridge writes this column itself"
+            raise SettingsError("a column of the transform is taken", hint=hint, stream=stream, column=name)
+        seen.add(name.casefold())
+        fields.append(_same_property(arrow_field(each, stream), by_name.get(name)))
+    if not fields:
+        raise SettingsError("the transform makes no columns", hint="select some", stream=stream)
+    return pa.schema(fields)
+
+
+def _same_property(field: pa.Field, before: pa.Field | None) -> pa.Field:
+    if before is None or source(before) == before.name:
+        return field
+    return field.with_metadata({**(field.metadata or {}), b"singer": source(before).encode()})

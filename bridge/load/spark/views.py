@@ -1,0 +1,277 @@
+"""A view's change, in Spark: the rows that a commit adds to a table and removes from it, merged into the view's groups.
+
+```
+files that come and go -> signed rows -> partial groups -+
+files of the view's groups so far -----------------------+-> new groups -> sorted -> pending files
+```
+Workers read and write the files through our own storage. Where a row that was a group's extreme went, the group is
+computed anew from all files that the table has after the commit. If few rows come and go, the driver merges their
+groups, and only the files of the view that have these are written again; else its memory holds files, never groups.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import convert, json
+from pyspark.sql import functions as sql
+
+from bridge.errors import DataError
+from bridge.lake.records import PendingFile
+from bridge.load.spark.shipping import executor_rows, spread
+from bridge.load.spark.transform import OF_A_RECORD, first_line
+from bridge.load.spark.types import spark_schema
+from bridge.load.spark.view_files import FAILED, SIGN
+from bridge.load.spark.view_types import needed_columns, plain_keys, view_session
+from bridge.load.spark.worker import REPORT_SCHEMA, REPORTS
+from bridge.load.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
+from bridge.load.views.merge import can_merge, merge_groups
+from bridge.load.write.context import WriteContext
+from bridge.load.write.groups import Patch, Patched, groups_of, in_order, patch, shares, write_sorted
+from bridge.load.write.report import Failure, raise_failure
+from bridge.load.write.signed_file import SignedFile
+from bridge.settings.transform_sql import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SHUFFLE = "spark.sql.shuffle.partitions"
+_TASK = 32 << 20
+"""About how many bytes of files one task takes after a shuffle."""
+_TASKS = 200
+_FEW = 256 << 10
+"""With at most so many rows that come and go, only their groups are changed, in the driver's memory."""
+_TINY = 8
+"""Files of few rows that one task reads: a second task would cost a shuffle."""
+_LARGE = 64 << 20
+"""Bytes of files from which on Spark compiles statements."""
+_COMPILES = "spark.sql.codegen.wholeStage"
+_CELL = 8
+"""About how many bytes a value of a group takes in a file; only the number of files depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewWork:
+    """What a commit changes in a view."""
+
+    typed: TypedView
+    columns: pa.Schema
+    """Those of the stream's table after the commit."""
+    changed: Sequence[SignedFile]
+    """The table's files that come and go; to fill the view anew, all that the table then has."""
+    state: Sequence[SignedFile]
+    """The files with the view's groups so far; none: it is filled anew."""
+    after: Sequence[SignedFile]
+    """All files of the table after the commit."""
+    seq: int
+
+
+def change_view(
+    spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork
+) -> tuple[list[PendingFile], list[SignedFile]]:
+    """Write a view's new groups to pending files; also return the files of `work.state` that these replace.
+
+    Raises `DataError` for a row on which the view's SQL fails.
+    """
+    few = sum(file.rows or 0 for file in work.changed) <= _FEW
+    with _explained(work), _Frames(_session(spark, work, few=few), context, shipped) as frames:
+        return _patched(frames, work) if few else (_written(frames, work, _groups(frames, work)), [*work.state])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key, and its rows that only the view has (`stored`), or only its SELECT gives: JSON, of hidden columns, too."""
+
+    key: str
+    stored: Sequence[str]
+    selected: Sequence[str]
+
+
+def compare_view(
+    spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork, most: int
+) -> tuple[int, list[Difference]]:
+    """Compute a view anew from `work.changed`, and compare it with `work.state`, row by row.
+
+    Returns how many keys differ, and the first of them. Raises `LakeError` for a file that cannot be read, with its
+    key in the facts as `file`, and `DataError` for a row on which the view's SQL fails.
+    """
+    typed = work.typed
+    with _explained(work), _Frames(_session(spark, work), context, shipped) as frames:
+        fields = needed_columns(typed.view, work.columns)
+        partials = frames.named(frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
+        selected = frames.named(frames.spark.sql(merge_sql(typed, partials)))
+        stored = frames.rows(work.state, typed.schema, signed=False)
+        keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
+        rows = keys.orderBy("key").limit(most).collect()
+        return keys.count(), [Difference(row.key, row.stored, row.selected) for row in rows]
+
+
+@contextmanager
+def _explained(work: ViewWork) -> Iterator[None]:
+    """Raise what executors report, and what Spark says of a row, as errors of ours."""
+    try:
+        yield
+    except Exception as error:  # pyspark's, or py4j's
+        if FAILED in (text := str(error)):
+            report = text.partition(FAILED)[2].splitlines()[0]
+            raise_failure(json.decode(report, type=Failure))
+        if type(error).__name__ in OF_A_RECORD:
+            hint = f"nothing of this commit was stored; {first_line(error)}"
+            raise DataError("a view failed on a row", hint=hint, view=work.typed.view.name) from error
+        raise
+
+
+def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> SparkSession:
+    """The views' session, with as many tasks as the files are worth, unless the settings say how many.
+
+    To compile a statement takes longer than to interpret it for `few` rows.
+    """
+    session, size = view_session(spark), sum(file.size for file in (*work.changed, *work.state))
+    tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
+    session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
+    session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
+    return session
+
+
+class _Frames:
+    """The frames of one change, under names for SQL."""
+
+    def __init__(self, spark: SparkSession, context: WriteContext, shipped: str | None) -> None:
+        self.spark, self.context, self.shipped = spark, context, shipped
+        self._names: list[str] = []
+        self._cached: list[DataFrame] = []
+
+    def __enter__(self) -> _Frames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(Exception):  # the JVM may be dead
+            for frame in self._cached:
+                frame.unpersist()
+            for name in self._names:
+                self.spark.catalog.dropTempView(name)
+
+    def named(self, frame: DataFrame) -> str:
+        """Give a frame a name for SQL."""
+        name = f"singer_bridge_{uuid.uuid4().hex}"  # a SCHEMA may be analysed at the same time
+        frame.createOrReplaceTempView(name)
+        self._names.append(name)
+        return name
+
+    def cached(self, frame: DataFrame) -> DataFrame:
+        """Keep what a frame results in, on disk where it is large."""
+        self._cached.append(frame.persist())
+        return frame
+
+    def rows(
+        self,
+        files: Sequence[SignedFile],
+        fields: Iterable[pa.Field],
+        *,
+        signed: bool = True,
+        among: Mapping[str, pa.Array] | None = None,
+        at_once: int = 1,
+    ) -> str:
+        """The rows of these files, of which a task reads so many; `among`: only those with such values."""
+        fields, parts = list(fields), [part for file in files for part in file.split()]
+        read = executor_rows("read_signed", self.shipped, self.context, parts, fields, signed, among or {})
+        schema = spark_schema(pa.schema([*fields, *([pa.field(SIGN, pa.int64())] if signed else [])]))
+        tasks = max(1, min(-(-len(parts) // at_once), 4 * self.spark.sparkContext.defaultParallelism))
+        return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
+
+    def of_arrow(self, table: pa.Table) -> str:
+        """Rows in memory."""
+        table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
+        return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
+
+
+def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[SignedFile]]:
+    """Change only the groups of few rows, in the files that have them. These groups go through the driver's memory."""
+    typed, context, schema = work.typed, frames.context, work.typed.schema
+    names, fields = list(typed.view.keys), needed_columns(typed.view, work.columns)
+    changed = frames.rows(work.changed, fields, at_once=_TINY)
+    partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
+    if work.state and not len(partials):
+        return [], []
+    keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
+    touched = list(shares(context, work.state, keys, names))
+    before = [groups_of(context, file, share, schema) for file, share in touched]
+    stored = pa.concat_tables([schema.empty_table(), *before])
+    groups = _merged(frames, typed, partials, stored)
+    again = groups.filter(groups.column(RECOMPUTE))
+    if len(again):
+        rows = frames.rows(work.after, fields, among=_values(work, again))
+        anew = frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(again.select(names))))
+        certain = groups.filter(pc.invert(groups.column(RECOMPUTE)))
+        groups = pa.concat_tables([certain, _merged(frames, typed, anew.toArrow(), schema.empty_table())])
+    groups = in_order(groups.select(schema.names), names)
+    if not work.state:
+        return list(write_sorted(context, typed.view.name, schema, work.seq, iter([groups]))), []
+    of_file = {file.key: part for file, part in shares(context, work.state, groups, names)}
+    patches = [
+        Patch(typed.view.name, work.seq, file, share, of_file.get(file.key, groups.slice(0, 0)))
+        for file, share in touched
+    ]
+    if len(patches) == 1:
+        reports = [patch(context, patches[0])]
+    else:
+        reports = convert(spread(frames.spark, patch, context, patches, frames.shipped), list[Patched])
+    return [file for report in reports for file in report.files], [file for file, _ in touched]
+
+
+def _merged(frames: _Frames, typed: TypedView, partials: pa.Table, stored: pa.Table) -> pa.Table:
+    """The groups that partial ones and those so far result in, and whether each must be computed anew."""
+    if can_merge(typed):
+        return merge_groups(typed, partials, stored)
+    query = merge_sql(typed, frames.of_arrow(partials), frames.of_arrow(stored) if len(stored) else None)
+    return frames.spark.sql(query).toArrow().cast(typed.schema.append(pa.field(RECOMPUTE, pa.bool_())))
+
+
+def _values(work: ViewWork, groups: pa.Table) -> dict[str, pa.Array]:
+    """By the names of the stream's columns that are keys as they are, their values in these groups."""
+    keys = plain_keys(work.typed, work.columns)
+    return {field.name: groups.column(key).unique() for key, field in keys.items()}
+
+
+def _groups(frames: _Frames, work: ViewWork) -> DataFrame:
+    """The view's groups after the commit."""
+    typed, spark = work.typed, frames.spark
+    fields = needed_columns(typed.view, work.columns)
+    partials = frames.named(spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
+    state = frames.rows(work.state, typed.schema, signed=False) if work.state else None
+    groups = spark.sql(merge_sql(typed, partials, state))
+    names = [quoted(name) for name in typed.schema.names]
+    extremes = any(item.function.startswith(("min", "max")) for item in typed.view.aggregates)
+    if not extremes or all(file.sign > 0 for file in work.changed):
+        return groups.select(*names)
+    groups = frames.cached(groups)
+    uncertain = groups.filter(quoted(RECOMPUTE))
+    if uncertain.isEmpty():
+        return groups.select(*names)
+    only = frames.named(uncertain.select(*map(quoted, typed.view.keys)))
+    again = frames.named(spark.sql(partial_sql(typed, frames.rows(work.after, fields), SIGN, only=only)))
+    anew = spark.sql(merge_sql(typed, again)).select(*names)
+    return groups.filter(f"NOT {quoted(RECOMPUTE)}").select(*names).unionByName(anew)
+
+
+def _written(frames: _Frames, work: ViewWork, groups: DataFrame) -> list[PendingFile]:
+    """Write groups in the order of their keys: the files have ranges of keys that do not overlap."""
+    typed = work.typed
+    keys = [sql.col(quoted(key)).asc_nulls_last() for key in typed.view.keys]
+    size = frames.context.layouts[typed.view.name].file_size
+    if sum(file.size for file in (*work.changed, *work.state)) <= size:
+        groups = groups.repartition(1)
+    else:
+        groups = frames.cached(groups)
+        count = max(1, round(groups.count() * len(typed.schema) * _CELL / size))
+        groups = groups.repartitionByRange(count, *keys) if count > 1 else groups.repartition(1)
+    name, schema = typed.view.name, typed.schema
+    write = executor_rows("write_groups", frames.shipped, frames.context, name, schema, work.seq, REPORT_SCHEMA)
+    rows = groups.sortWithinPartitions(*keys).mapInArrow(write, REPORTS).collect()
+    return [json.decode(row.report, type=PendingFile) for row in rows]

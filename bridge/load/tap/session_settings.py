@@ -1,0 +1,28 @@
+"""Settings without which a tap falsifies values: a run gives them to it beside the pipeline's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.load.tap.installed import tap_package
+
+_NAMES = "SET NAMES utf8mb4"
+"""pipelinewise-tap-mysql connects with `utf8`, which in MySQL has three bytes a character: an emoji comes as `?`."""
+_SESSION = (
+    'SET @@session.time_zone="+0:00"',
+    "SET @@session.wait_timeout=28800",
+    "SET @@session.net_read_timeout=3600",
+    "SET @@session.innodb_lock_wait_timeout=3600",
+)
+"""What that tap says to the server if its setting `session_sqls` is absent."""
+
+
+def session_settings(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What this tap needs beside `settings`; a choice of characters that is made there stays."""
+    if tap_package(program)[0] != "pipelinewise-tap-mysql":
+        return {}
+    session = settings.get("session_sqls", _SESSION)
+    if not isinstance(session, list | tuple) or any("set names" in str(sql).lower() for sql in session):
+        return {}
+    return {"session_sqls": [*session, _NAMES]}

@@ -1,0 +1,164 @@
+"""RECORD lines to Arrow columns by the compiled reader, which reads only what is plain.
+
+Whatever else a line holds, it is odd, and the exact path reads it: so both always give the same rows. Without the
+compiled reader, or where it cannot be loaded, Arrow's does the work.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.protocol.decode import exact
+from bridge.protocol.decode.changed import KINDS
+from bridge.protocol.decode.columns import NeedsExactPath
+from bridge.protocol.decode.exact import Batch, Layout, interleave
+from bridge.protocol.decode.json_fields import column_of
+from bridge.protocol.decode.others import add_written
+from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
+
+PROBLEM = ""
+"""Why a compiled reader that is installed is not used."""
+try:
+    import singer_bridge_reader as reader
+except ModuleNotFoundError:
+    AVAILABLE = False
+except ImportError as error:
+    AVAILABLE, PROBLEM = False, str(error)
+else:
+    AVAILABLE = getattr(reader, "FORMAT", None) == 2  # an uninstallation may leave an empty folder, which is imported
+    if not AVAILABLE:
+        PROBLEM = "the compiled reader is one for another version of singer-bridge"
+
+_PLACE = 4
+"""Bytes of a place in a node's `second`."""
+_KINDS = {
+    pa.int64(): b"i",
+    pa.float64(): b"f",
+    pa.bool_(): b"b",
+    pa.string(): b"s",
+    TIMESTAMP: b"t",
+    pa.date32(): b"d",
+}
+
+
+class NativeReader:
+    """The compiled reader for one table's columns. `skipped`: fields that may hold anything, and are not kept."""
+
+    def __init__(
+        self, fields: Sequence[pa.Field], skipped: Sequence[pa.Field], layout: Layout, prefix: bytes | None
+    ) -> None:
+        self._fields, self._layout, self._prefix = fields, layout, prefix or b""
+        self._raw = [has_json(field) for field in fields]
+        members = [_described(field, raw=raw) for field, raw in zip(fields, self._raw, strict=True)]
+        members += [_member(b"x", source(field)) for field in skipped]
+        self._description = _member(b"o", "", children=members)
+        flat = [one for field, raw in zip(fields, self._raw, strict=True) for one in _flat(field, field.name, raw=raw)]
+        self._countable = [(at, KINDS[type_], name) for at, (name, type_) in enumerate(flat) if type_ in KINDS]
+
+    def read(self, data: bytes) -> Batch | None:
+        """Read whole lines; None if only the exact path can."""
+        piece = reader.read(self._description, self._prefix, data)
+        if piece is None:
+            return None
+        described = list(piece.nodes())
+        nodes = iter(described)
+        try:
+            arrays = [
+                self._column(piece, nodes, field, raw=raw) for field, raw in zip(self._fields, self._raw, strict=True)
+            ]
+            batch = Batch(arrays, piece.rows, piece.rows)
+            add_written(batch, _array(piece, nodes, pa.string()))
+        except NeedsExactPath:
+            return None
+        for at, kind, name in self._countable:
+            if described[at].second.size:
+                batch.changed[kind, name] += described[at].second.size // _PLACE
+        version, extracted = _array(piece, nodes, pa.int64()), _array(piece, nodes, TIMESTAMP)
+        batch.unversioned = version.null_count
+        if batch.unversioned < batch.rows:
+            edges: dict[str, Any] = pc.min_max(version).as_py()
+            batch.versions = edges["min"], edges["max"]
+        if self._layout.envelope:
+            batch.version, batch.extracted = version, extracted
+        odd = piece.odd()
+        return self._with_odd(batch, data, odd) if odd else batch
+
+    def _column(self, piece: Any, nodes: Iterator[Any], field: pa.Field, *, raw: bool) -> pa.Array:
+        return column_of(_raw(_array(piece, nodes, pa.string())), field) if raw else _array_of(piece, nodes, field)
+
+    def _with_odd(self, batch: Batch, data: bytes, odd: list[tuple[int, int, int]]) -> Batch:
+        """The batch with the lines that the exact path reads, each in its place."""
+        numbers = [number for number, _, _ in odd]
+        other = exact.read(b"".join(data[start : end + 1] for _, start, end in odd), self._layout)
+        batch.rejects = [replace(reject, line=numbers[reject.line]) for reject in other.rejects]
+        rejected, odd_ones = {reject.line for reject in batch.rejects}, set(numbers)
+        batch.lines += len(numbers)
+        plain = [number for number in range(batch.lines) if number not in odd_ones]
+        interleave(batch, other, [*plain, *(number for number in numbers if number not in rejected)])
+        return batch
+
+
+def _flat(field: pa.Field, name: str, *, raw: bool = False) -> Iterator[tuple[str, pa.DataType]]:
+    """A field's nodes: their dotted names and types."""
+    yield name, pa.string() if raw or is_null_only(field) else field.type
+    for child in () if raw or is_null_only(field) else children(field.type):
+        yield from _flat(child, path_of(name, field, child))
+
+
+def _raw(array: pa.Array) -> list[bytes]:
+    """Each value as the tap wrote it."""
+    return [b"null" if each is None else each for each in array.cast(pa.binary()).to_pylist()]
+
+
+def _described(field: pa.Field, *, raw: bool) -> bytes:
+    """What `described` of the reader's src/lib.rs reads."""
+    type_, name, required = field.type, source(field), not field.nullable
+    if raw:
+        return _member(b"r", name, required=required)
+    if is_null_only(field):
+        return _member(b"n", name, required=required)
+    if pa.types.is_struct(type_):
+        return _member(b"o", name, required=required, children=[_described(child, raw=False) for child in type_])
+    if pa.types.is_list(type_):
+        return _member(b"l", name, required=required, children=[_described(type_.value_field, raw=False)])
+    if pa.types.is_decimal(type_):
+        return _member(b"m", name, required=required, digits=(type_.precision, type_.scale))
+    return _member(_KINDS[type_], name, required=required)
+
+
+def _member(
+    kind: bytes, name: str, *, required: bool = False, digits: tuple[int, int] = (0, 0), children: Sequence[bytes] = ()
+) -> bytes:
+    text = name.encode()
+    head = struct.pack("<cBBBII", kind, required, *digits, len(children), len(text))
+    return b"".join((head, text, *children))
+
+
+def _array(piece: Any, nodes: Iterator[Any], type_: pa.DataType, *, null_only: bool = False) -> pa.Array:
+    """The next array, over memory that the piece owns."""
+    node = next(nodes)
+    if null_only:
+        return pa.nulls(node.rows, type_)
+    valid, first, second = (_buffer(piece, each) for each in (node.valid, node.first, node.second))
+    valid = valid if node.nulls else None
+    if pa.types.is_struct(type_):
+        buffers, children = [valid], [_array_of(piece, nodes, field) for field in type_]
+    elif pa.types.is_list(type_):
+        buffers, children = [valid, first], [_array_of(piece, nodes, type_.value_field)]
+    else:
+        buffers, children = [valid, first, second] if type_ == pa.string() else [valid, first], None
+    return pa.Array.from_buffers(type_, node.rows, buffers, null_count=node.nulls, children=children)
+
+
+def _array_of(piece: Any, nodes: Iterator[Any], field: pa.Field) -> pa.Array:
+    return _array(piece, nodes, field.type, null_only=is_null_only(field))
+
+
+def _buffer(piece: Any, view: Any) -> pa.Buffer:
+    return pa.foreign_buffer(view.start, view.size, piece) if view.size else pa.py_buffer(b"")

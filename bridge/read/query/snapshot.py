@@ -1,0 +1,120 @@
+"""One pipeline as a reader sees it: its tables at one commit, each an Arrow dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from bridge.errors import LakeError, SettingsError, did_you_mean
+from bridge.lake.commit.state_file import read_state_file
+from bridge.lake.log import Log, Snapshot, storage_changes
+from bridge.lake.paths import folder_name
+from bridge.lake.records import TableState
+from bridge.lake.schemas import read_schema
+from bridge.lake.storage.parallel import parallel_map
+from bridge.read.query.dataset import PythonDataset
+from bridge.read.query.files import CommitFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAt:
+    """The tables of one pipeline after one commit."""
+
+    log: Log
+    view: Snapshot
+    opened: dict[str, CommitFiles] = field(default_factory=dict)
+    """Of the tables that were asked for, by stream."""
+
+    @classmethod
+    def of(cls, log: Log, at: int | None) -> TablesAt:
+        """The tables at commit `at`, or at the last one whose files are all visible.
+
+        Raises `SettingsError` for a number that the log does not have yet, `LakeError` for one that it no longer has,
+        and for one whose files are not all visible yet.
+        """
+        head = log.latest()
+        if at is not None and not 0 <= at <= head:
+            hint = f"the last one is {head}" if head else "nothing was loaded yet"
+            raise SettingsError("there is no such commit", hint=hint, pipeline=log.pipeline, commit=at)
+        if at is not None and at < _last_change(log, head):
+            return cls(log, log.view(at))
+        shown = visible(log, log.view(head))
+        if at is not None and at > shown.n:
+            hint = f"a run is about to publish it; if none is, `singer-bridge recover {log.pipeline}` finishes it"
+            raise LakeError("this commit is not visible yet", hint=hint, pipeline=log.pipeline, commit=at)
+        return cls(log, shown if at in (None, shown.n) else log.view(at))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Streams by their tables' names in SQL. If two differ only in case, each is named by its folder."""
+        same = Counter(stream.casefold() for stream in self.view.tables)
+        names = {stream: stream for stream in sorted(self.view.tables) if same[stream.casefold()] == 1}
+        for stream in sorted(self.view.tables.keys() - names.keys()):
+            folder = self.view.tables[stream].folder.rpartition("/")[2]
+            names[folder_name(folder, names)] = stream
+        return names
+
+    def table(self, stream: str) -> TableState:
+        """A table by its stream, or a view by its name. Raises `SettingsError` if there is no such one."""
+        tables = self.view.tables
+        if stream not in tables:
+            hint = did_you_mean(stream, tables) or f"there are: {', '.join(sorted(tables)) or 'none'}"
+            raise SettingsError("no such table", hint=hint, pipeline=self.log.pipeline, stream=stream)
+        return tables[stream]
+
+    def dataset(self, stream: str) -> ds.Dataset:
+        """The rows of a table, with the columns that it has now; a column that older files lack is null."""
+        table = self.table(stream)
+        schema = self.columns(table)
+        if not table.files:
+            return ds.dataset(pa.table([pa.array([], one.type) for one in schema], schema=schema))
+        files = self.opened[stream] = CommitFiles(self.log, self.view.n, table)
+        return PythonDataset.of(sorted(table.files), schema, files)
+
+    def columns(self, table: TableState) -> pa.Schema:
+        """Its columns, without a view's hidden ones; those of a table that a rollback took back are gone."""
+        if table.schema is None:
+            return pa.schema([])
+        columns = read_schema(self.log.storage, self.log.pipeline, table.schema).arrow
+        return pa.schema([field for field in columns if not table.hides(field.name)])
+
+    def raise_failed(self) -> None:
+        """Raise what kept a file of a dataset from being opened, if anything did."""
+        for files in self.opened.values():
+            # Kept, it would be part of a cycle with its own traceback, and so keep the engine alive at the end.
+            failed, files.failed = files.failed, None
+            if failed is not None:
+                raise failed
+
+
+def _last_change(log: Log, head: int) -> int:
+    """The last commit that is no fence, of which alone files may not be visible yet."""
+    record = log.record(head) if head else None
+    return record.after if record is not None and record.after is not None else head
+
+
+def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapshot:
+    """The lake after the last commit whose files are all visible. `view`: after the last one; `before`: an older one.
+
+    Only the last commit that is no fence may be unfinished: under way, or left by a run that died. A reader does not
+    wait for it, but takes the commit before it, because half of its files may be missing.
+    """
+    record = log.record(view.last_change) if view.last_change else None
+    if record is None or not record.tables:
+        return view
+    changes = storage_changes(log.pipeline, record)
+    rewrites = [one.add for change in changes for one in change.rewrites]
+    adds = [*(add for change in changes for add in change.adds), *rewrites]
+    sizes = parallel_map(log.storage, lambda add: log.storage.size(add.key), adds)
+    hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
+    # Of a commit that was published whole, a hidden file was deleted by somebody: reading it says so.
+    if not (hidden or rewrites) or read_state_file(log.storage, log.pipeline).published()[0] >= record.n:
+        return view
+    # A file that is rewritten under its name may have as many bytes as before: is the new one still pending?
+    if not hidden and len(log.storage.missing_pending(rewrites)) == len(rewrites):
+        return view
+    last = (record.voids or record.n) - 1
+    return before if before is not None and before.n == last else log.view(last)

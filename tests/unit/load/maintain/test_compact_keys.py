@@ -1,0 +1,59 @@
+"""`compact` of tables that are merged by key: rows that are older than a column of the key stay without a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+from bridge.lake.storage import open_storage
+from bridge.load.maintain.compact import Wish, compact
+from bridge.settings.options import Pipeline
+from tests.unit.load.run.test_held_back import Lake, lake, outcome, state  # noqa: F401
+
+NULLABLE = {"type": ["null", "integer"]}
+
+
+def schema(*columns: str) -> dict[str, Any]:
+    properties = {"id": {"type": "integer"}} | dict.fromkeys(columns, NULLABLE)
+    return {"type": "SCHEMA", "stream": "a", "schema": {"properties": properties}, "key_properties": ["id"]}
+
+
+def row(number: int, **facts: Any) -> dict[str, Any]:
+    return {"type": "RECORD", "stream": "a", "record": {"id": number, **facts}}
+
+
+def rows_of(lake: Lake) -> list[tuple[Any, ...]]:  # noqa: F811
+    table = lake.view.tables["a"]
+    files = [f"{lake.uri}/{table.folder}/{name}" for name in table.files]
+    query = f"SELECT id, uid FROM read_parquet({files}, union_by_name=true) ORDER BY id"
+    return duckdb.sql(query).fetchall()
+
+
+def joined(lake: Lake) -> int:  # noqa: F811
+    """Compact the table; how many files it has then."""
+    streams = {"a": {"sort_by": ["uid"]}}
+    settings = {"source": {"tap": "tap"}, "destination": {"bucket": lake.uri}, "streams": streams}
+    pipeline = Pipeline.model_validate({"name": "p"} | settings)
+    compact(open_storage(lake.uri), pipeline, Wish())
+    return len(lake.view.tables["a"].files)
+
+
+@pytest.mark.parametrize("older", [[1], [1, 2, 3]])
+def test_rows_older_than_a_column_of_the_key(lake: Lake, older: list[int]) -> None:  # noqa: F811
+    """One record whose key is null matches none of them, before they were compacted and after."""
+    by_id, by_uid = ({"a": {"load_method": "upsert", "key_properties": [key]}} for key in ("id", "uid"))
+    for number in older:
+        lake.run(schema(), row(number), state(a=number), streams=by_id)
+    for number in (5, 6):
+        done = lake.run(schema("uid"), row(number, uid=number), state(a=number), streams=by_uid)
+        assert outcome(done) == ("success", 0)
+    assert joined(lake) == 2
+    assert joined(lake) == 2  # nothing is left to join
+    before = [(number, None) for number in older]
+    for number in (7, 8):  # the second one replaces the first: null equals null
+        done = lake.run(schema("uid"), row(number, uid=None), state(a=number), streams=by_uid)
+        assert (outcome(done), done.differences) == (("success", 0), [])
+        assert rows_of(lake) == [*before, (5, 5), (6, 6), (number, None)]
+        assert joined(lake) == 2

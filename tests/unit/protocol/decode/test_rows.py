@@ -1,0 +1,60 @@
+"""Rows of Parquet files as JSON lines: every type that Arrow has, and nothing lost."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bridge.protocol.decode.rows import json_rows
+
+COLUMNS: list[tuple[pa.Array, list[str]]] = [
+    (pa.array([-128, None, 127], pa.int8()), ["-128", "null", "127"]),
+    (pa.array([2**64 - 1, 0, None], pa.uint64()), ["18446744073709551615", "0", "null"]),
+    (pa.array([0.1, 5e-324, 1.7976931348623157e308]), ["0.1", "5e-324", "1.7976931348623157e+308"]),
+    (pa.array([math.nan, -math.inf, None]), ["NaN", "-Infinity", "null"]),
+    (pa.array([-0.0, None, math.inf]), ["-0.0", "null", "Infinity"]),
+    (pa.array([0.1, None], pa.float32()), ["0.10000000149011612", "null"]),
+    (pa.array(["plain", "é", None]), ['"plain"', '"é"', "null"]),
+    (pa.array(['a"\n\\', "\u0000", None], pa.large_string()), ['"a\\"\\n\\\\"', '"\\u0000"', "null"]),
+    (pa.array(["a", None, "a"]).dictionary_encode(), ['"a"', "null", '"a"']),
+    (pa.array([Decimal("1.10"), None, Decimal("-0.01")]), ["1.10", "null", "-0.01"]),
+    (pa.array([Decimal("9" * 38)], pa.decimal128(38, 0)), ["9" * 38]),
+    (pa.array([True, None, False]), ["true", "null", "false"]),
+    (pa.array([datetime(1, 1, 1), None], pa.timestamp("us")), ['"0001-01-01T00:00:00.000000"', "null"]),
+    (pa.array([-1, 1999], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999"', '"1970-01-01T00:00:00.000001"']),
+    (pa.array([0], pa.timestamp("s", "Europe/Berlin")), ['"1970-01-01T00:00:00.000000+00:00"']),
+    (pa.array([date(9999, 12, 31), None]), ['"9999-12-31"', "null"]),
+    (pa.array([time(23, 59, 59, 999999)]), ['"23:59:59.999999"']),
+    (pa.array([b"\xff\x00", None]), ['"/wA="', "null"]),
+    (pa.array([[1, None], [], None]), ["[1,null]", "[]", "null"]),
+    (pa.array([[["a"], None], None, [[]]]), ['[["a"],null]', "null", "[[]]"]),
+    (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), ["[1,2]", "null"]),
+    (pa.array([{"x": 1, "y z": {"q": "r"}}, None, {}]), ['{"x":1,"y z":{"q":"r"}}', "null", '{"x":null,"y z":null}']),
+    (pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())), ['{"k":1}', "null", "{}"]),
+    (pa.nulls(2), ["null", "null"]),
+]
+
+
+@pytest.mark.parametrize(("array", "texts"), COLUMNS, ids=[str(array.type) for array, _ in COLUMNS])
+def test_a_column_of_each_type(array: pa.Array, texts: list[str]) -> None:
+    """Each value has its JSON text; a part of a column has the texts of its own rows."""
+    batch = pa.RecordBatch.from_arrays([array, array], ['a"b', "c"])
+    lines = [f'{{"a\\"b":{text},"c":{text}}}\n' for text in texts]
+    assert json_rows(batch).decode() == "".join(lines)
+    assert json_rows(batch.slice(1)).decode() == "".join(lines[1:])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [pa.array([1], pa.duration("s")), pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64()))],
+    ids=["duration", "map with numbers as keys"],
+)
+def test_a_type_that_json_does_not_have_is_refused(array: Any) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(ValueError, match="JSON has no form"):
+        json_rows(pa.RecordBatch.from_arrays([array], ["a"]))

@@ -1,0 +1,1 @@
+"""Tests of bridge/read/spark_source."""
