@@ -3,11 +3,16 @@
 **The promise.** A bookmark never leads its data, and no row that a committed STATE covers is in the lake twice. Kill
 any process at any instant and run again: each record is there once, each bookmark is one that the tap itself said.
 
-**The flow**, one room a station (ARCHITECTURE.md has the whole map):
+**The house**: eight wings, in the order of the flow. Each imports only those above it, and of those only the modules
+that they list as their `DOORS` (ARCHITECTURE.md has the whole map):
 
 ```
-tap ──▶ singer ──▶ load ──▶ spool ──▶ spark ──▶ decode ──▶ write ──▶ load ──▶ commit
-stdout  messages   dispatch segments            Arrow      pending   adds up? visible, with its STATE
+settings  bridge.yaml      protocol  the wire: messages, schemas, JSON to Arrow
+lake      what is in a bucket, and who may write it
+load      one run: tap ──▶ messages ──▶ spool ──▶ Spark ──▶ Arrow ──▶ pending files ──▶ commit, with its STATE
+read      tables at a commit      operate  verify, doctor, smoke, projects
+serve     schedules, programs, orchestrators
+cli       the command line
 ```
 
 **The words.** *Segment*: consecutive RECORD lines of one stream under one schema. *Batch*: the segments handed to Spark
@@ -23,7 +28,10 @@ of the name of every file that it writes.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,3 +82,45 @@ def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("bridge.errors")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_FORMER = {
+    "bridge.orchestrate": "bridge.serve.orchestrate",
+    "bridge.spark_source": "bridge.read.spark_source",
+    "bridge.spark": "bridge.load.spark.jvm",  # for `python -m bridge.spark.archive_maker` in the build of an image
+}
+"""Names of modules that were public before they moved, and where they are now."""
+
+
+class _FormerNames:
+    """Import a module by a name that it had before. It comes after all other finders, so no import waits for it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        for former, present in _FORMER.items():
+            if name == former or name.startswith(f"{former}."):
+                loader: Any = _Alias(present + name[len(former) :])
+                return ModuleSpec(name, loader, is_package=name == former)
+        return None
+
+
+class _Alias:
+    """Make a module that has all names of another, which stands at `present`."""
+
+    def __init__(self, present: str) -> None:
+        self.present = present
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave that to Python."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        names = vars(import_module(self.present))
+        vars(module).update({name: value for name, value in names.items() if name not in vars(module)})
+
+    def get_code(self, name: str) -> CodeType | None:
+        """The code of a program that is started as `python -m name`."""
+        loader: Any = import_module(self.present).__loader__
+        code: CodeType | None = loader.get_code(self.present)
+        return code
+
+
+sys.meta_path.append(_FormerNames())

@@ -1,67 +1,66 @@
-"""The house keeps its shape: rungs of rooms, one room for pyspark, taps apart, small files and folders."""
+"""The house keeps its shape: wings with few doors, rungs of rooms, one room for pyspark, small files and folders."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.house import (
+    FILES,
+    MODULES,
+    OTHER_FILES,
+    ROOT,
+    WINGS,
+    door_table,
+    doors,
+    entrances,
+    imports_of,
+    module_of,
+    parsed,
+    wing_of,
+)
+
 RUNGS = """
 durations
 errors exact_json
-settings singer schema spool
-storage decode
-lake tap
-write commit project slots views
-state spark
-load
-facts maintain smoke
-query
-launch spark_source
-orchestrate demo service
+findings
+settings protocol.singer protocol.schema
+protocol.decode
+lake.storage
+lake
+lake.commit
+lake.state
+load.spool load.views
+load.tap
+load.slots load.write
+load.spark
+load.preflight load.run
+load.maintain
+read.query
+read.spark_source
+operate.project operate.readers
+operate operate.demo operate.smoke operate.verify
+operate.doctor
+serve.facts
+serve.launch
+serve.orchestrate serve.service
 cli
 """
+"""Rooms, one rung a line: a room may import those above it. Wings follow each other as their rooms do."""
 LEVEL = {room: level for level, rooms in enumerate(RUNGS.split("\n")) for room in rooms.split()}
-READER = ROOT / "bridge" / "decode" / "reader"
-"""A project of its own, in Rust."""
-FILES = sorted(path for path in (ROOT / "bridge").rglob("*.py") if not path.is_relative_to(READER))
-ALL_FILES = FILES + sorted([*(ROOT / "taps").rglob("*.py"), *(ROOT / "targets").rglob("*.py")])
-
-
-def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_of(path) for path in FILES}
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
-def imports_of(path: Path) -> list[str]:
-    """Every module a file imports anywhere, functions included."""
-    names: list[str] = []
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            # `from package import module` is about the module, not about the package
-            wholes = [f"{node.module}.{alias.name}" for alias in node.names]
-            names += [whole if whole in MODULES else node.module for whole in wholes]
-    return names
+ALL_FILES = FILES + OTHER_FILES
+MOST_DOORS, MOST_NAMES = 184, 558
+"""Doors between wings, and names that pass through them. The numbers may only fall."""
 
 
 def room_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
+    """The room of a module of `bridge`, such as `load.tap`; its wing, if it is in no room of its own."""
+    parts = module.split(".")[1:]
+    room = ".".join(parts[:2])
+    return room if room in LEVEL else "".join(parts[:1])
 
 
 def test_a_module_imports_only_from_rungs_above_its_own() -> None:
@@ -74,16 +73,44 @@ def test_a_module_imports_only_from_rungs_above_its_own() -> None:
                 assert LEVEL[other] < LEVEL[room], f"{module_of(path)} imports {name}"
 
 
+def test_wings_follow_each_other() -> None:
+    """The rungs of a wing lie together, so a wing, too, imports only those above it; the last is the command line."""
+    order = [room.split(".")[0] for rooms in RUNGS.split("\n") for room in rooms.split()]
+    wings = [wing for n, wing in enumerate(order) if wing in WINGS and (n == 0 or order[n - 1] != wing)]
+    assert [wing for wing in wings if wing != "protocol"] == [wing for wing in WINGS if wing != "protocol"]
+    assert all(level < LEVEL["lake.storage"] for room, level in LEVEL.items() if room.startswith("protocol."))
+
+
+def test_a_wing_is_entered_by_its_doors() -> None:
+    """Each wing lists in its `__init__` which modules another may import; all else in it is private."""
+    entered: dict[str, set[str]] = {wing: set() for wing in WINGS}
+    for path, module, _ in entrances():
+        wing = wing_of(module)
+        inside = module.removeprefix(f"bridge.{wing}").removeprefix(".")
+        assert inside in doors(wing) or not inside, f"{module_of(path)} enters {module}, which is no door of {wing}"
+        entered[wing].add(inside)
+    unused = {wing: set(doors(wing)) - entered[wing] for wing in WINGS}
+    assert not any(unused.values()), f"nobody enters by {unused}"
+
+
+def test_doors_become_fewer() -> None:
+    """What crosses between wings of `bridge/` is a number that may only fall; ARCHITECTURE.md prints the doors."""
+    crossing = {(module, name) for path, module, name in entrances() if path in FILES}
+    assert len({module for module, _ in crossing}) <= MOST_DOORS
+    assert len(crossing) <= MOST_NAMES
+    assert door_table() in (ROOT / "ARCHITECTURE.md").read_text(), "python -m tests.support.house doors"
+
+
 def test_every_room_is_on_a_rung() -> None:
     """A new room gets its line before it gets its first import."""
-    rooms = {room_of(module_of(path)) for path in FILES} - {"", "__main__"}
+    rooms = {room_of(module_of(path)) for path in FILES} - {"", "__main__", "protocol", "load", "read", "serve"}
     assert rooms == set(LEVEL)
+    assert all(wing in WINGS for wing in ("protocol", "load", "read", "serve"))  # nothing but rooms
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     """Inside a room, too, imports have one direction."""
-    modules = {module_of(path): path for path in FILES}
-    graph = {name: {other for other in imports_of(path) if other in modules} for name, path in modules.items()}
+    graph = {name: {other for other in imports_of(path) if other in MODULES} for name, path in MODULES.items()}
     graph["bridge"] = set()  # it imports what is public only when somebody asks for that
     done: set[str] = set()
 
@@ -106,11 +133,14 @@ def test_only_spark_imports_pyspark() -> None:
     found = {
         room_of(module_of(path)) for path in ALL_FILES for name in imports_of(path) if name.split(".")[0] == "pyspark"
     }
-    assert found == {"spark", "spark_source"}
+    assert found == {"load.spark", "read.spark_source"}
     users = {
-        room_of(module_of(path)) for path in ALL_FILES for name in imports_of(path) if room_of(name) == "spark_source"
+        room_of(module_of(path))
+        for path in ALL_FILES
+        for name in imports_of(path)
+        if room_of(name) == "read.spark_source"
     }
-    assert users == {"spark_source"}
+    assert users == {"read.spark_source"}
 
 
 READS_LAKES = ROOT / "taps" / "tap_bridge"
@@ -126,8 +156,8 @@ def test_taps_and_bridge_meet_on_a_pipe_only() -> None:
         for name in imports_of(path):
             assert name.split(".")[0] != "taps", path
             if path.is_relative_to(READS_LAKES) and name.startswith("bridge."):
-                assert LEVEL.get(room_of(name), 0) <= LEVEL["query"] or room_of(name) == "cli", path
-                assert room_of(name) not in ("load", "spark", "tap"), path
+                assert LEVEL.get(room_of(name), 0) <= LEVEL["read.query"] or room_of(name) == "cli", path
+                assert room_of(name) not in ("load.run", "load.spark", "load.tap"), path
             elif path.is_relative_to(ROOT / "taps"):
                 assert name.split(".")[0] != "bridge", path
             else:
@@ -172,7 +202,7 @@ def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
     stations = stations_of(message)
     names = [name for _, name in stations]
     assert len(names) == len(set(names)) <= limit
-    assert {"load/tap/pipe.py", "load/run/dispatcher.py", "load/run/loader.py", f"commit/{end}.py"} <= set(names)
+    assert {"load/tap/pipe.py", "load/run/dispatcher.py", "load/run/loader.py", f"lake/commit/{end}.py"} <= set(names)
     callers: list[Path] = []
     for depth, name in stations:
         path = ROOT / "bridge" / name

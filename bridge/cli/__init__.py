@@ -18,6 +18,9 @@ from bridge.errors import BridgeError
 
 __all__ = ["main", "report"]
 
+DOORS = ("plain",)
+"""The modules that other wings may import; tests/test_architecture.py holds them to it."""
+
 _GROUPS = {
     "Set up": {
         "init": "Start a project: bridge.yaml and the files beside it.",

@@ -6,3 +6,29 @@ Enters: the settings files, the environment, or a command line's flags. Leaves: 
 pipeline, `options.py` and `destination.py` are the settings themselves, `values/` the types they are made of.
 Read `options.py` first; `load.py` is what others call.
 """
+
+DOORS = (
+    "commands",
+    "destination",
+    "effective",
+    "explain",
+    "inline",
+    "layers",
+    "load",
+    "options",
+    "receivers",
+    "redact",
+    "secrets",
+    "service",
+    "text.tree",
+    "text.variables",
+    "text.yamlfile",
+    "transform_sql",
+    "values.catalogs",
+    "values.checked",
+    "values.cron",
+    "values.stores",
+    "values.units",
+    "view_sql",
+)
+"""The modules that other wings may import; tests/test_architecture.py holds them to it."""

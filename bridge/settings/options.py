@@ -298,7 +298,7 @@ class Pipeline(Keys):
     """Texts that no log, error or record may show; see `bridge.settings.redact.redactor`."""
 
     names: dict[str, tuple[str, ...]] = Field(default_factory=dict, repr=False)
-    """All names of a stream by each of them, as far as a catalog says; see `bridge.protocol.singer.catalog.stream_names`."""
+    """All names of a stream by each of them, as far as a catalog says: `singer.catalog.stream_names`."""
     view_places: dict[str, str] = Field(default_factory=dict, repr=False)
     """Where each view stands, as `file:line`; empty if no file has it."""
     inherited: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ from bridge.load.maintain.rejects.replay import replay
 from bridge.load.maintain.rejects.survey import Criteria
 from bridge.load.run.tables.adopt import adopt
 from bridge.load.run.tables.views import ViewTables
-from bridge.load.spark.query import SparkAtNeed
+from bridge.load.spark.at_need import SparkAtNeed
 from bridge.load.spark.session import Session
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline

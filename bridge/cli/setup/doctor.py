@@ -16,9 +16,9 @@ from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, settings_in
 from bridge.cli.show import as_json, console, count_of
 from bridge.errors import BridgeError
+from bridge.findings import Check, Finding, error, exit_code, fine, run_checks, warning
 from bridge.load.tap.source import home_folder
 from bridge.load.tap.stderr import LAST_LINES
-from bridge.operate.doctor.finding import Check, Finding, error, exit_code, fine, run_checks, warning
 from bridge.settings.load import FILE_NAME, Settings, find_file
 
 _MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
@@ -63,7 +63,7 @@ def _waited_for(findings: Iterator[tuple[str | None, Finding]]) -> Iterator[tupl
 
 def _findings(selection: Selection, *, spark: bool) -> Iterator[tuple[str | None, Finding]]:
     """Yield the findings, each with its pipeline; None stands for the machine."""
-    from bridge.load.spark.jvm.machine_checks import machine_checks, spark_check
+    from bridge.load.preflight.machine import machine_checks, spark_check
 
     yield from ((None, finding) for finding in run_checks(machine_checks(spark=spark)))
     targets = _targets(selection)
@@ -111,7 +111,7 @@ def _target(settings: Settings, name: str, home: Path) -> ChosenPipeline | Findi
 
 
 def _pipeline_checks(chosen: ChosenPipeline) -> list[Check]:
-    from bridge.load.tap.checks import tap_checks
+    from bridge.load.preflight.tap import tap_checks
     from bridge.operate.doctor.lake import lake_checks, spool_checks
 
     pipeline = chosen.pipeline

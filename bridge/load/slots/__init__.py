@@ -5,13 +5,13 @@ of the tap, named in the settings that it gets; the original, advanced behind th
 `.bridge/<pipeline>/slot.json`, of how far each stream is safe.
 
 `binlog.py` notes which server the bookmarks in the binary log of MySQL and MariaDB are from,
-`.bridge/<pipeline>/binlog.json`; `row_counts.py` asks how many rows tables have: both through `bridge/load/tap/database/`.
+`.bridge/<pipeline>/binlog.json`; `row_counts.py` asks how many rows tables have: both through `tap/database/`.
 
 After a crash: the original stands where the last noted commit covers every stream, so the next run gets all later
 changes again. The next run also drops the copies that a dead run left. The note is written before the original moves,
 so if a slot is ahead of its note, somebody else moved it, and the run is refused.
 
-Read `bridge/load/tap/slot_source.py` first (which slot a tap reads), then `database.py` (only SQL), then `guard.py` (a run)
+Read `tap/slot_source.py` first (which slot a tap reads), then `database.py` (only SQL), then `guard.py` (a run)
 and `branch.py` (a server that was set back).
 """
 

@@ -31,7 +31,7 @@ from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import WorkReport, read_report
-from bridge.settings.options import Pipeline, is_local
+from bridge.settings.options import is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -365,30 +365,6 @@ class Engine:
             return diagnosis
         text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
-
-
-class SparkAtNeed:
-    """Spark for a verb that is no run; the first work starts it as the pipeline's settings say. Scratch: `folder`."""
-
-    def __init__(self, pipeline: Pipeline, folder: Path, context: WriteContext) -> None:
-        self._spark, self._folder, self._context = pipeline.spark, folder, context
-        self._session: Session | None = None
-
-    def __enter__(self) -> SparkAtNeed:
-        return self
-
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if self._session:
-            self._session.close(hurry=failed is not None)
-
-    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
-        """As `Engine.in_spark`."""
-        if self._session is None:
-            from bridge.load.spark.session import Session  # imports pyspark
-
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._session = Session(self._spark.master, self._spark.conf, self._folder, self._folder / "spark.log")
-        return work(self._session.spark, self._context, self._session.shipped)
 
 
 def _uri(folder: Path) -> str:

@@ -4,6 +4,6 @@ Enters: a view of the settings (`bridge/settings/view_sql.py` reads it), and the
 SQL for Spark, which adds and takes away rows. Nothing here has a state: what a view knows of its groups is in its
 table, in the visible columns and in hidden ones (`_view_...`), and so in the commit log like any other table.
 
-`algebra.py`: the hidden columns, and the SQL; read it first. `bridge/load/spark/view_types.py` lets Spark say what types the
+`algebra.py`: the hidden columns, and the SQL; read it first. `spark/view_types.py` lets Spark say what types the
 columns have; `fit.py` says what of that is certain without Spark.
 """

@@ -6,12 +6,9 @@ Checking takes no lease and writes nothing. Filling again is one commit, under t
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bridge.errors import DataError, LakeError, SettingsError
@@ -24,7 +21,7 @@ from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import InSpark, ViewTables, names_of
-from bridge.load.spark.query import SparkAtNeed
+from bridge.load.spark.at_need import spark_at_need
 from bridge.load.write.context import WriteContext
 from bridge.operate.verify.check import lease_of
 from bridge.protocol.schema.table_schema import TableSchema
@@ -75,32 +72,17 @@ class Refilled:
     """What recovery did first, in sentences."""
 
 
-OpenSpark = Callable[[Pipeline, WriteContext], AbstractContextManager[InSpark]]
-
-
-@contextmanager
-def spark_at_need(pipeline: Pipeline, context: WriteContext) -> Iterator[InSpark]:
-    """A session as the pipeline's settings have it, which the first work starts."""
-    with (
-        tempfile.TemporaryDirectory(prefix="singer-bridge-") as scratch,
-        SparkAtNeed(pipeline, Path(scratch) / "spark", context) as spark,
-    ):
-        yield spark.in_spark
-
-
-def verify_views(
-    storage: Storage, pipeline: Pipeline, names: Collection[str], open_spark: OpenSpark = spark_at_need
-) -> list[CheckedView]:
+def verify_views(storage: Storage, pipeline: Pipeline, names: Collection[str]) -> list[CheckedView]:
     """Compare these views with their SELECTs over the tables at the last commit. Writes nothing, takes no lease.
 
     While a run holds the pipeline, only problems that every look finds count: its commits move files. Raises
     `LakeError` if the last run died before its commit was visible, and something is wrong.
     """
     log, lasting = Log(storage, pipeline.name), set(names)
-    with open_spark(pipeline, WriteContext.of(pipeline, storage.uri, "verify", 0, {})) as spark:
+    with spark_at_need(pipeline, WriteContext.of(pipeline, storage.uri, "verify", 0, {})) as spark:
         for left in reversed(range(_LOOKS)):
             (lease, running), head = lease_of(storage, pipeline.name), log.head()
-            checked = list(_checked(log, pipeline, log.view(head), names, spark))
+            checked = list(_checked(log, pipeline, log.view(head), names, spark.in_spark))
             wrong = lasting & {one.view for one in checked if one.problem}
             if wrong and not running and lease.get("closed", 0) != head:
                 hint = f"singer-bridge recover {pipeline.name}; then check the views again"
@@ -114,9 +96,7 @@ def verify_views(
     ]
 
 
-def fill_again(
-    storage: Storage, pipeline: Pipeline, names: Collection[str], open_spark: OpenSpark = spark_at_need
-) -> Refilled:
+def fill_again(storage: Storage, pipeline: Pipeline, names: Collection[str]) -> Refilled:
     """Fill those of these views again that are not what their SELECTs give. Raises `PipelineHeld` beside a run."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
         lake = committer.view
@@ -124,13 +104,13 @@ def fill_again(
         as_committed = pipeline.model_copy(update={"views": texts})
         tables = TablePlanner(storage, as_committed, lake, None, full=False, append=False)
         context = WriteContext.of(pipeline, storage.uri, committer.run, committer.generation, tables.layouts)
-        with open_spark(pipeline, context) as spark:
-            checked = list(_checked(committer.log, pipeline, lake, names, spark))
+        with spark_at_need(pipeline, context) as spark:
+            checked = list(_checked(committer.log, pipeline, lake, names, spark.in_spark))
             wrong = {one.view for one in checked if one.repairable}
             if not wrong:
                 return Refilled(None, checked, committer.notes)
-            _refill(committer, ViewTables(as_committed, committer, context, tables, spark), wrong)
-            checked = list(_checked(committer.log, pipeline, committer.view, names, spark))
+            _refill(committer, ViewTables(as_committed, committer, context, tables, spark.in_spark), wrong)
+            checked = list(_checked(committer.log, pipeline, committer.view, names, spark.in_spark))
             return Refilled(committer.view.n, checked, committer.notes)
 
 

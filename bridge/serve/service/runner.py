@@ -1,4 +1,4 @@
-"""Runs in a process of their own: `python -m bridge.serve.service.runner`, started by its owner, perhaps ahead of a run.
+"""Runs in a process of their own: `python -m bridge.serve.service.runner`, started by its owner, or ahead of a run.
 
 It ends when its owner closes its stdin. If the owner dies during a run, it is killed at once, by its own hand: tap and
 JVM end as they do whenever a run is killed, and the next run repairs.

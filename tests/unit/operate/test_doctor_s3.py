@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.operate.doctor.finding import exit_code, run_checks
+from bridge.findings import exit_code, run_checks
 from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.load import load
 from tests.support.s3server import S3Server

@@ -35,7 +35,7 @@ from bridge.load.run.tables.column_plan import ColumnPlan
 from bridge.load.run.tables.methods import is_merged
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables, has_views
-from bridge.load.spark.query import SparkAtNeed
+from bridge.load.spark.at_need import SparkAtNeed
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
 from bridge.load.write.metadata_columns import leave_out

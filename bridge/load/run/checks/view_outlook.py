@@ -1,7 +1,7 @@
-"""What a run would say of the views of a pipeline, before it, and without Spark.
+"""Says, before a run and without Spark, what a run would say of the views of a pipeline.
 
-Columns come from a catalog: of a table that does not exist yet they are certain. `bridge/load/run/planning/planned_views.py` looks
-at the tables, too.
+Columns come from a catalog: of a table that does not exist yet they are certain. `planning/planned_views.py` looks at
+the tables, too.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from bridge.load.run.checks.view_outlook import certain_faults, views_of
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import names_of, not_loaded, placed
+from bridge.load.spark.at_need import spark_at_need
 from bridge.load.write.context import WriteContext
-from bridge.operate.verify.views import spark_at_need
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
@@ -94,10 +94,10 @@ class PlannedViews:
     def _ask_spark(self, views: list[tuple[View, _Columns]]) -> None:
         context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
         with spark_at_need(self._pipeline, context) as spark:
-            spark(_nothing)  # if Spark cannot start, no view is to blame
+            spark.in_spark(_nothing)  # if Spark cannot start, no view is to blame
             for view, columns in views:
                 try:
-                    spark(self._analysis(view, columns))
+                    spark.in_spark(self._analysis(view, columns))
                 except SettingsError as error:
                     self._raise_or_warn(view, error)
 

@@ -1,4 +1,5 @@
-"""Makes the class-data archive of this Java and Spark: in the background, or `python -m bridge.load.spark.jvm.archive_maker`.
+"""Makes the class-data archive of this Java and Spark: in the background, or by
+`python -m bridge.load.spark.jvm.archive_maker`.
 
 The maker does a run of its own, of a few records and a view into a scratch lake, whose JVM writes its classes as it
 ends: about twenty seconds. Nobody waits for it: it has the lowest priority, no terminal and no pipe of the process that

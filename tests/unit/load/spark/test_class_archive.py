@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.load.preflight.machine import machine_checks
 from bridge.load.spark.jvm.class_archive import VARIABLE, ClassArchive, JvmCommand, Noted, tidy
 from bridge.load.spark.jvm.jvm import class_archive
-from bridge.load.spark.jvm.machine_checks import machine_checks
 
 DAY = 24 * 3600
 
