@@ -21,7 +21,7 @@ from bridge.lake.records import HIDDEN
 from bridge.read.query.values import cell, json_value
 
 if TYPE_CHECKING:
-    from bridge.operate.verify.views import CheckedView, KeyDifference
+    from bridge.load.maintain.view_check import CheckedView, KeyDifference
     from bridge.read.query.view import View
 
 
@@ -122,7 +122,7 @@ def _verified(
     chosen: ChosenPipeline, names: Sequence[str], *, repair: bool
 ) -> tuple[Sequence[CheckedView], int | None]:
     """The views, checked, and the commit that filled some of them again."""
-    from bridge.operate.verify.views import fill_again, verify_views
+    from bridge.load.maintain.view_check import fill_again, verify_views
 
     storage, pipeline, err = chosen.log.storage, chosen.with_names, console(err=True)
     with err.status(f"verifying views of {pipeline.name}") if err.is_terminal else nullcontext():

@@ -98,5 +98,11 @@ def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
     return flock.read(_path(storage.folder, pipeline))
 
 
+def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
+    """What the last holder wrote, and the run that holds the pipeline now."""
+    held = holder(storage, pipeline)
+    return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""
+
+
 def _path(folder: Path, pipeline: str) -> Path:
     return folder / pipeline_key(pipeline, "lease.json")

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bridge.load.write.context import WriteContext
 from bridge.settings.options import Pipeline
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from bridge.load.spark.session import Session
 
 Result = TypeVar("Result")
+
+
+class InSpark(Protocol):
+    """Does work in a Spark session, which it starts if there is none yet; see `Engine.in_spark`."""
+
+    def __call__(self, work: Callable[[Any, WriteContext, str | None], Result], /) -> Result:
+        """Return what the work returns."""
 
 
 class SparkAtNeed:
@@ -44,10 +51,10 @@ class SparkAtNeed:
 
 
 @contextmanager
-def spark_at_need(pipeline: Pipeline, context: WriteContext) -> Iterator[SparkAtNeed]:
-    """A session as the pipeline's settings have it, with a scratch folder of its own."""
+def spark_at_need(pipeline: Pipeline, context: WriteContext) -> Iterator[InSpark]:
+    """Yield what does work in a session of its own, which the first work starts; see `Engine.in_spark`."""
     with (
         tempfile.TemporaryDirectory(prefix="singer-bridge-") as scratch,
         SparkAtNeed(pipeline, Path(scratch) / "spark", context) as spark,
     ):
-        yield spark
+        yield spark.in_spark

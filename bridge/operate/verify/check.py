@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from bridge.errors import CorruptLake
-from bridge.lake.lease import holder, last_lease
+from bridge.lake.lease import lease_of
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import pipeline_key
 from bridge.lake.storage import Storage
@@ -87,9 +87,3 @@ def verify(storage: Storage, pipeline: str) -> Report:
         time.sleep(_PAUSE.total_seconds())
         report = verifier.look(*lease_of(storage, pipeline))
     return replace(report, findings=[finding for finding in report.findings if finding in lasting])
-
-
-def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
-    """What the last holder wrote, and the run that holds the pipeline now."""
-    held = holder(storage, pipeline)
-    return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""

@@ -14,14 +14,14 @@ from bridge.errors import CorruptLake
 from bridge.lake.commit.committer import FILES_CHANGED, Committer
 from bridge.lake.commit.manifests import write_manifests
 from bridge.lake.commit.open import open_pipeline
-from bridge.lake.lease import take
+from bridge.lake.lease import lease_of, take
 from bridge.lake.log import Log, storage_changes
 from bridge.lake.ownership import Owner, claim, owners_of
 from bridge.lake.paths import table_and_name
 from bridge.lake.runs import new_run_id
 from bridge.lake.storage import Add, Change, Missing, Remove, Storage
 from bridge.lake.stream_files import StreamFiles
-from bridge.operate.verify.check import Verifier, lease_of
+from bridge.operate.verify.check import Verifier
 from bridge.operate.verify.finding import Finding, Mend, Report
 
 _BY_RECOVERY = ("recover", "publish", "manifest")

@@ -94,10 +94,10 @@ class PlannedViews:
     def _ask_spark(self, views: list[tuple[View, _Columns]]) -> None:
         context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
         with spark_at_need(self._pipeline, context) as spark:
-            spark.in_spark(_nothing)  # if Spark cannot start, no view is to blame
+            spark(_nothing)  # if Spark cannot start, no view is to blame
             for view, columns in views:
                 try:
-                    spark.in_spark(self._analysis(view, columns))
+                    spark(self._analysis(view, columns))
                 except SettingsError as error:
                     self._raise_or_warn(view, error)
 

@@ -8,10 +8,10 @@ files that it removes are taken away. A table whose view left the settings stays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from msgspec import structs
@@ -22,6 +22,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.spark.at_need import InSpark
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import RowChanges
 from bridge.load.write.task import write_empty
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
     from bridge.load.views.algebra import TypedView
 
 Result = TypeVar("Result")
-
-
-class InSpark(Protocol):
-    """Does work in a Spark session, which it starts if there is none yet; see `Engine.in_spark`."""
-
-    def __call__(self, work: Callable[[Any, WriteContext, str | None], Result], /) -> Result:
-        """Return what the work returns."""
 
 
 @dataclass(frozen=True, slots=True)

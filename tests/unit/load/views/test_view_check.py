@@ -20,9 +20,9 @@ from bridge.errors import LakeError, PipelineHeld
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
-from bridge.load.run.tables.views import InSpark
+from bridge.load.maintain.view_check import CheckedView, Refilled, fill_again, verify_views
+from bridge.load.spark.at_need import InSpark
 from bridge.load.write.context import WriteContext
-from bridge.operate.verify.views import CheckedView, Refilled, fill_again, verify_views
 from bridge.settings.options import Pipeline
 from tests.crash.driver import PIPELINE, Run
 from tests.support.view_oracle import check_commits

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +16,15 @@ from bridge.errors import DataError, LakeError, SettingsError
 from bridge.exact_json import loads
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
+from bridge.lake.lease import lease_of
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.load.run.tables.table_plan import TablePlanner
-from bridge.load.run.tables.views import InSpark, ViewTables, names_of
-from bridge.load.spark.at_need import spark_at_need
+from bridge.load.run.tables.views import ViewTables, names_of
+from bridge.load.spark.at_need import InSpark, spark_at_need
 from bridge.load.write.context import WriteContext
-from bridge.operate.verify.check import lease_of
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import View, read_view
@@ -72,17 +73,22 @@ class Refilled:
     """What recovery did first, in sentences."""
 
 
-def verify_views(storage: Storage, pipeline: Pipeline, names: Collection[str]) -> list[CheckedView]:
+OpenSpark = Callable[[Pipeline, WriteContext], AbstractContextManager[InSpark]]
+
+
+def verify_views(
+    storage: Storage, pipeline: Pipeline, names: Collection[str], open_spark: OpenSpark = spark_at_need
+) -> list[CheckedView]:
     """Compare these views with their SELECTs over the tables at the last commit. Writes nothing, takes no lease.
 
     While a run holds the pipeline, only problems that every look finds count: its commits move files. Raises
     `LakeError` if the last run died before its commit was visible, and something is wrong.
     """
     log, lasting = Log(storage, pipeline.name), set(names)
-    with spark_at_need(pipeline, WriteContext.of(pipeline, storage.uri, "verify", 0, {})) as spark:
+    with open_spark(pipeline, WriteContext.of(pipeline, storage.uri, "verify", 0, {})) as spark:
         for left in reversed(range(_LOOKS)):
             (lease, running), head = lease_of(storage, pipeline.name), log.head()
-            checked = list(_checked(log, pipeline, log.view(head), names, spark.in_spark))
+            checked = list(_checked(log, pipeline, log.view(head), names, spark))
             wrong = lasting & {one.view for one in checked if one.problem}
             if wrong and not running and lease.get("closed", 0) != head:
                 hint = f"singer-bridge recover {pipeline.name}; then check the views again"
@@ -96,7 +102,9 @@ def verify_views(storage: Storage, pipeline: Pipeline, names: Collection[str]) -
     ]
 
 
-def fill_again(storage: Storage, pipeline: Pipeline, names: Collection[str]) -> Refilled:
+def fill_again(
+    storage: Storage, pipeline: Pipeline, names: Collection[str], open_spark: OpenSpark = spark_at_need
+) -> Refilled:
     """Fill those of these views again that are not what their SELECTs give. Raises `PipelineHeld` beside a run."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
         lake = committer.view
@@ -104,13 +112,13 @@ def fill_again(storage: Storage, pipeline: Pipeline, names: Collection[str]) -> 
         as_committed = pipeline.model_copy(update={"views": texts})
         tables = TablePlanner(storage, as_committed, lake, None, full=False, append=False)
         context = WriteContext.of(pipeline, storage.uri, committer.run, committer.generation, tables.layouts)
-        with spark_at_need(pipeline, context) as spark:
-            checked = list(_checked(committer.log, pipeline, lake, names, spark.in_spark))
+        with open_spark(pipeline, context) as spark:
+            checked = list(_checked(committer.log, pipeline, lake, names, spark))
             wrong = {one.view for one in checked if one.repairable}
             if not wrong:
                 return Refilled(None, checked, committer.notes)
-            _refill(committer, ViewTables(as_committed, committer, context, tables, spark.in_spark), wrong)
-            checked = list(_checked(committer.log, pipeline, committer.view, names, spark.in_spark))
+            _refill(committer, ViewTables(as_committed, committer, context, tables, spark), wrong)
+            checked = list(_checked(committer.log, pipeline, committer.view, names, spark))
             return Refilled(committer.view.n, checked, committer.notes)
 
 
