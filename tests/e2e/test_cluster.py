@@ -51,9 +51,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 
 @pytest.fixture(scope="module")
 def old_spark(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with this very project and the last pyspark 3.5."""
-    folder = tmp_path_factory.mktemp("spark-3.5") / "venv"
-    return make_venv(folder, "pyspark==3.5.9", "--editable", str(ROOT), "numpy", "pandas", *EXECUTORS_NEED)
+    """A Python with this very project and the oldest pyspark."""
+    folder = tmp_path_factory.mktemp("spark-4.0") / "venv"
+    return make_venv(folder, "pyspark==4.0.1", "--editable", str(ROOT), "numpy", "pandas", *EXECUTORS_NEED)
 
 
 class Job:
@@ -357,7 +357,7 @@ def test_a_users_own_modules_and_python_reach_executors(tmp_path: Path, cluster:
 @pytest.mark.parametrize(
     "where", ["local", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bucket", "cluster"))]
 )
-def test_spark_3_5_loads_each_record_once(tmp_path: Path, old_spark: Path, python: Path, where: str) -> None:
+def test_spark_4_0_loads_each_record_once(tmp_path: Path, old_spark: Path, python: Path, where: str) -> None:
     """The oldest Spark that is supported does what the newest does: here, by a spool in the bucket, on a cluster."""
     if where != "cluster":
         job = Job(tmp_path, driver=old_spark)

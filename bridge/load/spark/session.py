@@ -142,8 +142,7 @@ def _executors_python(local: bool, configured: str | None) -> str:
 
 
 def _silence_query_logs() -> None:
-    with suppress(ImportError):  # pyspark 3.5 prints nothing of the kind
-        from pyspark.logger import PySparkLogger
+    from pyspark.logger import PySparkLogger
 
-        for name in _QUERY_LOGS:
-            PySparkLogger.getLogger(name).disabled = True
+    for name in _QUERY_LOGS:
+        PySparkLogger.getLogger(name).disabled = True

@@ -21,18 +21,10 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from bridge.errors import SettingsError
+from bridge.read.spark_source.source import SingerSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-try:
-    from bridge.read.spark_source.source import SingerSource
-except ModuleNotFoundError as error:
-    if error.name != "pyspark.sql.datasource":
-        raise
-    hint = "they came with Spark 4.0: pip install 'pyspark>=4'"
-    raise SettingsError(f"this pyspark has no Python data sources\n  {hint}", hint=hint) from None
 
 __all__ = ["SingerSource", "register"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,13 +103,3 @@ def test_no_rows(shop: Shop, tmp_path: Path) -> None:
         reader = made.reader(made.schema())
         assert reader.partitions() == []
         assert rows_of([list(reader.read(InputPartition(None)))]) == []
-
-
-def test_an_old_pyspark_is_told_so() -> None:
-    """pyspark 3.5 has no such interface: what to install, and no traceback into Spark."""
-    code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import bridge.read.spark_source"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    last = done.stderr.strip().splitlines()[-2:]
-    assert done.returncode == 1
-    assert "SettingsError: this pyspark has no Python data sources" in last[-2]
-    assert "pip install 'pyspark>=4'" in last[-1]
