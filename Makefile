@@ -15,8 +15,9 @@ test: .venv/ready
 	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
+# ROOM=load/tap runs the tests of one wing or room.
 check: lint
-	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
+	$(PYTEST) tests/test_architecture.py tests/unit/$(ROOM) -m "not slow and not heavy" -n 2 --dist loadfile \
 		--no-loadscope-reorder -q $(ARGS)
 
 lint: .venv/ready
