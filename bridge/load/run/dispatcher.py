@@ -290,7 +290,7 @@ class Dispatcher:
             self._open(stream)
 
     def _change_key(self, stream: StreamProgress, message: Schema) -> Iterator[Event]:
-        """Have the rows so far committed by the key that they came under, and go on by the new one."""
+        """Commit the rows so far by the key that they came under, and go on by the new one."""
         if stream.waiting:
             yield from self._seal(self._barrier(end=False), all_lines=False)
         if stream.waiting and stream.mode == "upsert":

@@ -55,7 +55,7 @@ def same_state(one: Any, other: Any) -> bool:
 
 
 class ReplayGuard:
-    """What one run rolls back, found when it opens.
+    """The rollback that one run makes, prepared when it opens.
 
     `state` is the STATE that its tap starts from, as far as it is known.
 

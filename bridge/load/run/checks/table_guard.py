@@ -23,7 +23,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a commit would do to one stream's table. `before` and `after` count its rows."""
+    """The effect that a commit would have on one stream's table. `before` and `after` count its rows."""
 
     stream: str
     before: int = 0
