@@ -29,7 +29,7 @@ FAILURES = (
     OSError,
     ValueError,
 )
-"""What Google's library raises, and those below it; `ValueError` for an invalid address."""
+"""The errors that Google's library raises, and those below it; `ValueError` for an invalid address."""
 
 _ON_THE_WAY = (
     DataCorruption,
@@ -139,7 +139,7 @@ def _answered(error: Any, action: str) -> tuple[str, str]:
 
 
 def _answer(error: Any) -> dict[str, Any]:
-    """What the answer's body says: `message` and `errors`; empty if it does not say it in Google's way."""
+    """The error in the answer's body: `message` and `errors`; empty if it is not in Google's form."""
     try:
         body = json.loads(error.response.text)["error"]
     except (AttributeError, LookupError, TypeError, ValueError, RuntimeError, requests.RequestException):
