@@ -1,4 +1,4 @@
-"""What a lake's bucket holds beside the rows of its tables: the commit log, and what is derived from it.
+"""The contents of a lake's bucket beside the rows of its tables: the commit log, and what is derived from it.
 
 Enters and leaves: bytes of a `Storage`. The commit log, `.bridge/<pipeline>/commits/<n>.json`, is the only truth about
 files and STATE; all else here can be made again from it.

@@ -294,7 +294,7 @@ def add_of(folder: str, file: FileAdd | PendingFile) -> Add:
 
 
 def storage_changes(pipeline: str, record: CommitRecord) -> list[Change]:
-    """What publishing this record does to the table folders. A file removed and added under one name is rewritten."""
+    """The changes that this record makes to the table folders. A file removed and added under one name is rewritten."""
     changes = []
     for table in record.tables:
         folder = table.folder

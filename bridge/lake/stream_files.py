@@ -39,7 +39,7 @@ def _selected_last(catalog: Catalog | None) -> list[StreamEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a catalog says of a stream: its id, and its replication method; None: nobody says."""
+    """A stream's id and replication method, as a catalog says them; None: nobody says."""
 
     id: str
     method: str | None = None
@@ -55,7 +55,7 @@ def stream_file(pipeline: str, table: TableState) -> str:
 
 
 def read_stream(storage: Storage, pipeline: str, table: TableState) -> dict[str, Any]:
-    """What a stream's file says; nothing if there is none, or if it cannot be read."""
+    """The facts in a stream's file; empty if there is none, or if it cannot be read."""
     try:
         facts = loads(storage.read(stream_file(pipeline, table)) or b"{}")
     except NotJson:
@@ -64,7 +64,7 @@ def read_stream(storage: Storage, pipeline: str, table: TableState) -> dict[str,
 
 
 def replication_of(facts: Mapping[str, Any], stream: str) -> Replication:
-    """What a stream's file says of its replication."""
+    """A stream's replication, as its file says it."""
     method = facts.get("replication_method")
     return Replication(str(facts.get("tap_stream_id") or stream), str(method) if method else None)
 

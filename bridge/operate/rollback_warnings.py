@@ -1,4 +1,4 @@
-"""What a rollback cannot bring back, and what it leaves half loaded."""
+"""Warnings before a rollback: what it cannot bring back, and what it leaves half loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bridge.settings.options import Pipeline
 
 
 def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) -> list[str]:
-    """What somebody should know before a rollback. `name` is what to type to choose the pipeline."""
+    """The warnings that are shown before a rollback. `name` is what to type to choose the pipeline."""
     warnings = []
     if streams := follows_a_log(shown.before, shown.after.shown, _log_based(pipeline, home, shown)):
         warnings.append(
@@ -37,7 +37,7 @@ def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) ->
 
 
 def piped_warning(pipeline: Pipeline, name: str) -> str:
-    """What to do about the STATE of another program, if one started the tap of the last run on record; else empty.
+    """The warning about another program's STATE, if that program started the tap of the last run on record; else empty.
 
     That program does not hear of a STATE that was changed in the lake. `name` is what to type.
     """

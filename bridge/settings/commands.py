@@ -1,4 +1,4 @@
-"""What a hint tells the user to type."""
+"""The commands that a hint tells the user to type."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Place(Protocol):
         ...
 
     def order(self, key: Key) -> Order:
-        """What errors are sorted by."""
+        """The place of a key's error among the others, to sort by."""
         ...
 
 

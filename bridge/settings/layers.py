@@ -42,7 +42,7 @@ class Project:
     system_tables: SystemTables | None = None
     service: Node | None = None
     files: tuple[Path, ...] = ()
-    """What it was read from: the files, and the folders in which `include` looks."""
+    """The paths it was read from: the files, and the folders in which `include` looks."""
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""

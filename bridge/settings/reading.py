@@ -140,7 +140,7 @@ def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
-    """What is wrong with the file of the tap's settings, if they are a file."""
+    """The problems of the file with the tap's settings; none if they are in no file."""
     node = document.nodes.get(_CONFIG)
     if node is None or not isinstance(node.value, str) or _CONFIG in document.unknown:
         return []

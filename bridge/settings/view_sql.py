@@ -74,7 +74,7 @@ class View:
     """Names of the stream's columns that are read, each once, as they are written: Spark does not look at case. A word
     such as DAY in `timestampadd(DAY, 1, at)` may be among them."""
     alias: str
-    """What the expressions call the stream."""
+    """The name of the stream in the expressions."""
     items: tuple[Key | Aggregate, ...]
     """The visible columns in the order of SELECT."""
     where: str | None

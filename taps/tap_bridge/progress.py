@@ -1,4 +1,4 @@
-"""What is due of one table, in the order in which it is sent, and the bookmark behind each step."""
+"""The work that is due for one table, in the order in which it is sent, and the bookmark behind each step."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from bridge.lake.runs import RunRecord, new_run_id, read_attempts
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the records of its runs have in common, and the pipelines that have succeeded in it already."""
+    """The id that the records of a batch's runs share, and the pipelines that have succeeded in it already."""
 
     id: str
     loaded: tuple[str, ...] = ()

@@ -122,7 +122,7 @@ class Relay:
         return fitting[0]
 
     def prepare(self, spark: SparkSettings) -> None:
-        """Have a session made for the next run, if Spark is on this machine. Returns at once."""
+        """Start to make a session for the next run, if Spark is on this machine. Returns at once."""
         if not is_local(spark.master) or any(runner.spark == spark and runner.is_alive for runner in self._idle):
             return
         for runner in [each for each in self._idle if each.spark]:

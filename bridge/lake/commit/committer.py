@@ -60,7 +60,7 @@ _UNKNOWN = "check the bucket and run again: the next run finds out what happened
 
 
 class Facts(TypedDict, total=False):
-    """What a commit says beside its STATE and its tables: fields of `CommitRecord`, which says what they mean."""
+    """Fields of a `CommitRecord` beside its STATE and its tables; that class says what they mean."""
 
     staged: dict[str, StagedTable]
     voids: int

@@ -49,7 +49,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class TableRollback:
-    """What a rollback does to one table. `then` is the table that it will be, but for its files' names."""
+    """The change that a rollback makes to one table. `then` is the table afterwards, but for its files' names."""
 
     stream: str
     now: TableState
@@ -60,7 +60,7 @@ class TableRollback:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a rollback to commit `to` does; two are equal if they do the same.
+    """The effects of a rollback to commit `to`; two plans are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
     `dropped` are those that are half loaded now and will not be, `staged` what stays so.
@@ -127,7 +127,7 @@ class _Search:
 
 
 def plan(log: Log, now: Snapshot, to: int) -> Plan:
-    """What a rollback from `now` to commit `to` does; nothing is written.
+    """Plan a rollback from `now` to commit `to`; nothing is written.
 
     Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
     not in the log any more, or whose files are not in the trash any more.

@@ -177,7 +177,7 @@ class _Thrift:
                 self.skip(inside)
 
     def _skip_element(self, kind: int) -> None:
-        """As `skip`, but in a list or a map a boolean is a byte."""
+        """Skip as `skip` does, but in a list or a map a boolean is a byte."""
         if kind in (1, 2):
             self.at += 1
         else:

@@ -1,4 +1,4 @@
-"""What a table's own log does in every format: it can be read, compared with ours, and follows a commit."""
+"""The log that a table has of its own, in any format: it can be read, compared with ours, and follows a commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Parquet footer does not say: bounds of texts beyond 4 KiB, and NaN. Our files note it in their metadata.
+"""Statistics that a Parquet footer lacks: bounds of texts beyond 4 KiB, and NaN. Our files note them in their metadata.
 
 Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers, so that our writer
 takes them out. A table format's statistics are made from the footer alone, so the writer notes both in the file's

@@ -92,7 +92,7 @@ def holds(storage: Storage, pipeline: str, run: str) -> bool:
 
 
 def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """What the present or last holder wrote about itself; empty if there was none."""
+    """The fields that the present or last holder wrote about itself; empty if there was none."""
     if storage.folder is None:
         return remote.look(storage, pipeline)
     return flock.read(_path(storage.folder, pipeline))

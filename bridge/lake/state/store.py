@@ -55,7 +55,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. `version` is the commit; if the STATE did not change, nothing was committed."""
+    """The result of a write. `version` is the commit; if the STATE did not change, nothing was committed."""
 
     version: int
     before: Any

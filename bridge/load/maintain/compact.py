@@ -49,7 +49,7 @@ _ROWS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to compact: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
+    """A choice of files: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
 
     streams: frozenset[str] = frozenset()
     file_size: int | None = None
@@ -78,7 +78,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done: the files that were joined, and those written, by stream. `head` is the last commit."""
+    """The result of a compaction: the files joined, and those written, by stream. `head` is the last commit."""
 
     head: int
     pieces: list[Piece]
@@ -87,7 +87,7 @@ class Compacted:
 
 
 def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
-    """What is worth compacting; each piece has fewer files afterwards."""
+    """The pieces that are worth compacting; each has fewer files afterwards."""
     fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
     result: list[Piece] = []
     for stream, table in sorted(

@@ -87,7 +87,7 @@ class LastCommits:
 
     @property
     def hint(self) -> str:
-        """What to do about an empty lake, and what to type if it was deleted on purpose."""
+        """The advice for an empty lake, and what to type if it was deleted on purpose."""
         restart = full_run(self._pipeline.name) + (" --append" if self._pipeline.appends_only() else "")
         if self._piped:
             restart = f"rm {shlex.quote(str(self._file))}, and have the tap start without a STATE"

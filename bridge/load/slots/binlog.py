@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Binlog:
-    """What the server says of its log. `error`: why it says nothing."""
+    """The server's answer about its log. `error`: why there is none."""
 
     server: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def binlog_guard(
 
 
 def _binlog(database: SourceDatabase, positions: Collection[tuple[str, int]]) -> Binlog:
-    """What the server says of its log, and of these positions in it. Raises `NotAsked`."""
+    """Ask the server about its log, and about these positions in it. Raises `NotAsked`."""
     mariadb, mysql = "select @@global.server_id, @@global.gtid_domain_id", "select @@global.server_uuid"
     statements = ("select version()", mariadb, mysql, "show binary logs")
     version, own, other, files = database.ask([(sql, []) for sql in statements], each=_SECONDS, whole=_SECONDS)

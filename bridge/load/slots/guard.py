@@ -1,4 +1,4 @@
-"""What a run does about the replication slot of its LOG_BASED streams: guard it, run without a guard, or refuse.
+"""The guard of the replication slot of a run's LOG_BASED streams: guard it, run without a guard, or refuse.
 
 With a guard, each process of the tap reads a copy of the slot. Without one, the tap confirms changes before they are
 committed, so a run that does not end cleanly may have lost rows. That is why its streams are noted before the tap
@@ -44,7 +44,7 @@ _LIMITS = {"meltanolabs": ("replication_max_run_seconds", 600), "pipelinewise": 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run was asked to do. `processes`: the streams of each process of the tap; `part`: others are left out."""
+    """The request to a run. `processes`: the streams of each process of the tap; `part`: others are left out."""
 
     run: str
     processes: Sequence[Collection[str]]
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(slots=True)
 class SlotGuard:
-    """What a run has to know about the slot; all of it is empty if there is nothing to guard.
+    """The facts about the slot that a run needs; all of it is empty if there is nothing to guard.
 
     `settings`: what each process of the tap gets beside the settings of the pipeline. `back`: how many bytes of the log
     a stream starts before its bookmark. `forgotten` streams get a new snapshot. `retained` streams keep their bookmark

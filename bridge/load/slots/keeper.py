@@ -24,7 +24,7 @@ from bridge.protocol.singer.state import bookmark
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
 _MARGIN_SECONDS = 3.0
-"""What the server had read this long ago has reached the tap: it reads whenever there is something."""
+"""All that the server had read this long ago has reached the tap: it reads whenever there is something."""
 _ADVANCE_SECONDS = 30.0
 """Shortest time between two moves of the original: for each move the server reads the log in between."""
 _MUCH_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""What replication from PostgreSQL needs of server, slot and selected tables; and what the tap would lose."""
+"""Checks of replication from PostgreSQL: server, slot and selected tables; and what the tap would lose."""
 
 from __future__ import annotations
 

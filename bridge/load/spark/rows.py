@@ -129,7 +129,7 @@ def _split(table: pa.Table) -> Iterator[tuple[int, int | None, pa.Table]]:
 
 
 class _Bundle:
-    """What was written of one bundle's rows."""
+    """The files and counts of one bundle's rows."""
 
     def __init__(self, plan: Any, writing: RowWriter) -> None:
         self._plan, self._writing = plan, writing

@@ -1,4 +1,4 @@
-"""What types the columns of a view have, by Spark's own analyzer; and what only that can refuse."""
+"""The types of a view's columns, by Spark's own analyzer; and the refusals that only it can make."""
 
 from __future__ import annotations
 

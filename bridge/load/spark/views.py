@@ -58,11 +58,11 @@ _CELL = 8
 
 @dataclass(frozen=True, slots=True)
 class ViewWork:
-    """What a commit changes in a view."""
+    """The change that a commit makes to a view."""
 
     typed: TypedView
     columns: pa.Schema
-    """Those of the stream's table after the commit."""
+    """The columns of the stream's table after the commit."""
     changed: Sequence[SignedFile]
     """The table's files that come and go; to fill the view anew, all that the table then has."""
     state: Sequence[SignedFile]

@@ -1,4 +1,4 @@
-"""What the tap is given: its command, environment, catalog and STATE; and `--discover`."""
+"""The inputs of a tap: its command, environment, catalog and STATE; and `--discover`."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Source:
         self.news += by_database(self.pipeline, catalog, tables.existing, adds_columns=adds)
 
     def _ask_declared(self) -> Catalog | None:
-        """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.
+        """Ask the tap for its streams; it extracts without a catalog, as if it had not been asked.
 
         The answer is kept for the next run, which asks again if the tap is quick. A tap whose --help knows no
         --discover is not started with it: it would extract.

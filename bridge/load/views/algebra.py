@@ -196,7 +196,7 @@ def _error(text: str) -> str:
 
 
 def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
-    """What of a row an aggregate gathers."""
+    """The SQL that an aggregate reads from one row."""
     first, second = _argument(place, 0), _argument(place, 1)
     if item.function in ("sum", "avg"):
         column = item.name if item.function == "sum" else hidden(item, "sum")
@@ -236,7 +236,7 @@ def _ranked(kind: str, by: str, value: str) -> str:
 
 
 def _changes(item: Aggregate, column: str) -> dict[str, str]:
-    """What the signed rows change in a group, by the names of `_from_partials`."""
+    """The SQL of the changes that the signed rows make in a group, by the names of `_from_partials`."""
     kind = item.function
 
     def counted(condition: str) -> str:
@@ -342,7 +342,7 @@ def _best(item: Aggregate) -> str:
 
 
 def _recompute(item: Aggregate) -> str:
-    """Whether a removed row may have held the extreme.
+    """The SQL of whether a removed row may have held the extreme.
 
     Not if the remaining best beats every removed value, or if an equally good value was added: a rewritten file removes
     and adds most of its rows.

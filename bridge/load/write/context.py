@@ -1,4 +1,4 @@
-"""What a worker has to know of the run."""
+"""The facts about the run that a worker needs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _PRIME = 2_654_435_761
 
 
 def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict[str, Any]:
-    """What `ParquetWriter` takes, by the first rows of a file."""
+    """The arguments of `ParquetWriter`, chosen by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
     if table.num_rows < _DICTIONARY_ROWS:
         texts = list(_same_texts(table))

@@ -52,7 +52,7 @@ class File:
         self._parquet: pq.ParquetWriter | None = None
 
     def _writer(self, first: pa.Table) -> pq.ParquetWriter:
-        """What writes row groups, of which this is the first."""
+        """The writer of row groups, of which this is the first."""
         if self._parquet is None:
             layout = self._context.layouts[self.stream]
             ordering = [key for key in sort_keys(layout.sort_by) if key[0] in self.schema.names]

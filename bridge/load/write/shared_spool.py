@@ -1,4 +1,4 @@
-"""What driver and executors share of the spool: files of its folder, or objects of the bucket.
+"""The part of the spool that driver and executors share: files of its folder, or objects of the bucket.
 
 In the bucket each lies among the pending files, under a name with the run's generation: no reader looks there, and what
 a dead run leaves goes with its pending files. A bundle is one object: its segments, compressed one by one, and an index
@@ -210,7 +210,7 @@ class SegmentSource:
         self._object: SpoolObject | None = None
 
     def of(self, segment: Segment) -> SpoolReader:
-        """What to read a segment from: the spool's folder, or its bundle's object, one of which is open."""
+        """The reader of a segment: the spool's folder, or its bundle's object, one of which is open."""
         if not self._context.in_bucket:
             return self._folder
         if self._object is None or self._object.name != segment.file:

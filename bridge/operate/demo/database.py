@@ -36,7 +36,7 @@ class Server:
     pid: int
 
     def conninfo(self, database: str) -> str:
-        """What psycopg needs to connect as the superuser; local connections need no password."""
+        """The text with which psycopg connects as the superuser; local connections need no password."""
         return f"host='{self.socket_folder}' user={SUPERUSER} dbname={database}"
 
     def url(self, database: str, *, user: str, password: str) -> str:

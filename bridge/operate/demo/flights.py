@@ -72,7 +72,7 @@ PUNCTUALITY = """
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened in the database between the two runs, in rows."""
+    """The rows that changed in the database between the two runs, counted."""
 
     inserted: int
     updated: int

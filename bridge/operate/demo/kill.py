@@ -33,7 +33,7 @@ _TABLE = f"{SCHEMA}-flights"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a reader finds. `twice`: rows beyond the first of a key; `bookmark`: empty before the first."""
+    """The table as a reader sees it. `twice`: rows beyond the first of a key; `bookmark`: empty before the first."""
 
     rows: int = 0
     twice: int = 0

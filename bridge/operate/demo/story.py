@@ -40,7 +40,7 @@ ROUNDING = 0.11  # PostgreSQL rounds the exact average, DuckDB a float: the last
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What every step needs: the folders, and the terminal."""
+    """The folders and the terminal that every step needs."""
 
     folder: Path
     lake: Path

@@ -1,4 +1,4 @@
-"""What a removed pipeline leaves behind: in its lake, in its database, in the crontab; and what to type to remove that.
+"""The remains of a removed pipeline: in its lake, its database, the crontab; and what to type to remove them.
 
 Nothing here removes anything: rows that took days to load are not deleted in passing.
 """
@@ -35,7 +35,7 @@ class Left:
 
 
 def left_in_lake(pipeline: Pipeline, storage: Storage) -> Iterator[Left]:
-    """What a lake has of a pipeline. Raises `LakeError` if it cannot be read."""
+    """Yield what a lake still has of a pipeline. Raises `LakeError` if it cannot be read."""
     if pipeline.name not in pipelines_in(storage):
         return
     log = Log(storage, pipeline.name)
@@ -71,7 +71,7 @@ def _owns_all(storage: Storage, name: str, root: str) -> bool:
 
 
 def _deletion(pipeline: Pipeline, storage: Storage, keys: Collection[str]) -> str:
-    """What to type to delete these keys. Raises `CorruptLake` if a linked folder leads out of the bucket."""
+    """The command that deletes these keys. Raises `CorruptLake` if a linked folder leads out of the bucket."""
     if storage.folder is not None:
         require_inside(storage.folder, keys)  # rm follows a linked folder on the way
         return shlex.join(["rm", "-rf", *(str(Path(storage.folder) / key) for key in keys)])

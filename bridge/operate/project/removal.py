@@ -27,7 +27,7 @@ _VARIABLE = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What goes, and what of `.env` nobody needs afterwards."""
+    """The edits and files of a removal, and the variables of `.env` that nobody needs afterwards."""
 
     name: str
     environments: tuple[str, ...]
@@ -54,7 +54,7 @@ class Removal:
 
 
 def removal(path: Path, name: str, environ: Mapping[str, str]) -> Removal:
-    """What it takes to remove a pipeline. Raises `SettingsError`: nobody knows the name, the file cannot be edited."""
+    """Plan the removal of a pipeline. Raises `SettingsError` if nobody knows the name, or the file cannot be edited."""
     path = path.absolute()
     variables = Variables({**read_dotenv(path.parent / ".env"), **environ})
     project = read_project(path, variables.expand)
@@ -83,7 +83,7 @@ def _file(node: Node) -> Path:
 
 
 def _scratch(path: Path, project: Project, name: str) -> Iterator[Path]:
-    """What the project keeps of a pipeline on this machine, as far as it exists."""
+    """Yield the existing paths that the project keeps of a pipeline on this machine."""
     home = home_folder(path)
     for one in (name, *(f"{environment}.{name}" for environment in project.environments)):
         files = [home / folder / f"{one}.json" for folder in ("catalogs", "catalogs/discovered", "lakes")]

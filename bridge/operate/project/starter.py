@@ -63,7 +63,7 @@ _DOTENV = """\
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What happened to one file."""
+    """The outcome for one file."""
 
     name: str
     state: str

@@ -35,7 +35,7 @@ def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool 
 
 
 def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
-    """What the reader of the statement has to know first."""
+    """Notes that the reader of the statement has to know first."""
     engine = DIALECTS[dialect]
     if engine.store and "://" not in table.bucket:
         hint = f"copy the bucket, and give --location {engine.store}://..."
@@ -181,7 +181,7 @@ _Write = Callable[[Table], str]
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What a dialect can do. `sql` is None if it names no columns; `store` is the only place it can read from."""
+    """A dialect's statements. `sql` is None if it names no columns; `store` is the only place it can read from."""
 
     folder: _Write
     manifest: _Write | None = None

@@ -22,7 +22,7 @@ def _plain_name(name: str) -> bool:
 
 
 def _hive_name(name: str) -> bool:
-    """What Trino's Hive connector takes: the metastore keeps a table's names in one text, separated by commas."""
+    """Whether Trino's Hive connector takes a name: the metastore keeps a table's names in one text, split by commas."""
     return bool(name) and "," not in name and name == name.strip(" ")
 
 

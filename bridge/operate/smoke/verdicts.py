@@ -48,7 +48,7 @@ class Finding:
     example: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """The object that `--json` prints it."""
         return asdict(self)
 
 

@@ -90,6 +90,6 @@ def verify(storage: Storage, pipeline: str) -> Report:
 
 
 def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
-    """What the last holder wrote, and the run that holds the pipeline now."""
+    """The fields that the last holder wrote, and the run that holds the pipeline now."""
     held = holder(storage, pipeline)
     return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""

@@ -1,4 +1,4 @@
-"""What follows from the log, for people and for readers: manifests, `state.json`, streams, owners, staged files."""
+"""Checks of what follows from the log: manifests, `state.json`, streams, owners, staged files."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Files:
                     yield self._lost(stream, table, key, problem)
 
     def _problem(self, key: str, file: LiveFile) -> str | None:
-        """What is wrong with a file, None if nothing is."""
+        """The problem of a file; None if it has none."""
         if problem := wrong_size(self.storage, key, file.size):
             return problem
         try:

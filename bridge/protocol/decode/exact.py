@@ -52,7 +52,7 @@ class Layout:
     ) -> None:
         self.fields = fields
         self.stream = orjson.loads(prefix + b"null}").get("stream") if prefix else None
-        """What every message must name as its stream; None: not checked."""
+        """The name that every message must give as its stream; None: not checked."""
         self.envelope = envelope
         """Read `version` and `time_extracted` of each message, too."""
         self.names = [source(field) for field in fields]
@@ -62,12 +62,12 @@ class Layout:
 
     @cached_property
     def coercers(self) -> list[Coercer]:
-        """What converts values one by one; most data needs none."""
+        """A converter for each column, for values that must be converted one by one; most data needs none."""
         return [coercer(field) for field in self.fields]
 
     @cached_property
     def counter(self) -> ChangeCounter:
-        """What counts values that the columns cannot give back."""
+        """The counter of values that the columns cannot give back."""
         return ChangeCounter(self.fields)
 
 
@@ -78,7 +78,7 @@ class Reject:
     line: int
     """Counted from 0 at the start of the data."""
     reason: str
-    """One of a few texts, so that rejects can be counted by it."""
+    """The reason, one of a few texts, so that rejects can be counted by it."""
     pointer: str
     """JSON pointer of the value inside the record; empty for the line as a whole."""
     raw: bytes
@@ -87,7 +87,7 @@ class Reject:
 
 @dataclass(slots=True)
 class Batch:
-    """What some lines became: rows + rejects = lines, rows in the order of their lines."""
+    """The rows and rejects of some lines: rows + rejects = lines, rows in the order of their lines."""
 
     arrays: list[pa.Array]
     rows: int

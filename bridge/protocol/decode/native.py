@@ -117,7 +117,7 @@ def _raw(array: pa.Array) -> list[bytes]:
 
 
 def _described(field: pa.Field, *, raw: bool) -> bytes:
-    """What `described` of the reader's src/lib.rs reads."""
+    """A column's description, as `described` of the reader's src/lib.rs reads it."""
     type_, name, required = field.type, source(field), not field.nullable
     if raw:
         return _member(b"r", name, required=required)

@@ -27,7 +27,7 @@ from bridge.protocol.singer.catalog import (
 _MISSING: Any = object()
 _METADATA = "metadata"
 _USERS = ("selected", "replication-method", "replication-key", "view-key-properties")
-"""What Singer has the user write; the older names have underscores."""
+"""The metadata that Singer has the user write; the older names have underscores."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ def _at(place: str, key: Any) -> str:
 
 @dataclass(slots=True)
 class StreamChanges:
-    """What changed in one stream; `types` and `facts` have the value before and after."""
+    """The changes of one stream; `types` and `facts` have the value before and after."""
 
     new: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -157,7 +157,7 @@ class StreamChanges:
 
 @dataclass(slots=True)
 class Changes:
-    """What changed in a tap's streams from one discovery to the next."""
+    """The changes of a tap's streams from one discovery to the next."""
 
     new: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Changes:
 
 
 def compare(before: Catalog, now: Catalog) -> Changes:
-    """What is new, gone and changed between two discoveries."""
+    """Compare two discoveries: what is new, removed and changed."""
     old, new = ({stream_id(s): s for s in catalog["streams"]} for catalog in (before, now))
     changes = Changes([name for name in new if name not in old], [name for name in old if name not in new])
     for name in new:

@@ -88,7 +88,7 @@ class Batch:
     manifest: list[str]
     """URIs or paths of the files."""
     version: int | None
-    """Of all of its records."""
+    """The version of all of its records."""
     rows: int | None = None
     """How many records the files must have; None where the tap does not say."""
     extracted: str | None = None

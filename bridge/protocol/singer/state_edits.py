@@ -141,7 +141,7 @@ def _per_stream(state: Any) -> dict[str, Any]:
 
 
 def differences(before: Any, after: Any) -> list[Difference]:
-    """What changed: stream by stream, in a flat STATE key by key, else as a whole."""
+    """The changes of a STATE: stream by stream, in a flat STATE key by key, else as a whole."""
     if same(before, after):
         return []
     if not all(isinstance(state, dict) or state is None for state in (before, after)):

@@ -25,7 +25,7 @@ _BATCH = 65_536
 _LISTED = 10
 """Tables that a hint names."""
 _LISTS = re.compile(r"\bshow\b|\bdescribe\b|\bpragma\b|information_schema|duckdb_|pg_|sqlite_")
-"""What may make a statement list tables."""
+"""Matches words by which a statement may list tables."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 

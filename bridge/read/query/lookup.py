@@ -63,7 +63,7 @@ class IndexedFile:
     is_sorted: bool
     """Its footer says that its rows are in the order of the keys."""
     bounds: tuple[Range, ...]
-    """Of each row group."""
+    """The range of each row group."""
 
     @classmethod
     def read(cls, name: str, open_file: Open, keys: Sequence[pa.Field]) -> IndexedFile:

@@ -26,7 +26,7 @@ class TablesAt:
     log: Log
     view: Snapshot
     opened: dict[str, CommitFiles] = field(default_factory=dict)
-    """Of the tables that were asked for, by stream."""
+    """The files of the tables that were asked for, by stream."""
 
     @classmethod
     def of(cls, log: Log, at: int | None) -> TablesAt:

@@ -55,7 +55,7 @@ def pipeline_status(
 
 
 def ahead_text(ids: Sequence[str]) -> str:
-    """What to say of runs from a clock that was ahead, newest first."""
+    """The warning about runs from a clock that was ahead, newest first."""
     more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
     return (
         f"{ids[0]}{more}: the clock of the machine that ran it was ahead. Schedules and the age of the data "

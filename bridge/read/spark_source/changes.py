@@ -1,4 +1,4 @@
-"""What commits changed in a table, in parts for tasks: planned from the log alone, read and compared on executors.
+"""Changes that commits made to a table, in parts for tasks: planned from the log alone, read and compared on executors.
 
 New files are read as they are. Which rows an upsert changed is found by one task for each commit, which reads the files
 that it wrote and those that it replaced.
@@ -27,7 +27,7 @@ from bridge.read.spark_source.table import FileSlices, bundles, packed
 COMMIT, CHANGE, TIME = "_commit", "_change", "_commit_at"
 FACTS = (COMMIT, CHANGE, TIME)
 TRUNCATE = "truncate"
-"""What became of all rows before: they are gone, and those that the table has after the commit follow."""
+"""The change that removes all rows before it; those that the table has after the commit follow."""
 _FACTS = [pa.field(COMMIT, pa.int64()), pa.field(CHANGE, pa.string()), pa.field(TIME, TIMESTAMP)]
 
 
@@ -125,13 +125,13 @@ Piece = Added | Merged | Emptied
 
 
 class ChangePart(InputPartition):  # type: ignore[misc]
-    """What a task reads of changes: pieces in the order of their commits."""
+    """A task's share of the changes: pieces in the order of their commits."""
 
     value: tuple[Piece, ...] | None
 
 
 def changes_since(of: ChangesOf, feed: ChangeFeed, start: Position) -> list[ChangePart]:
-    """What commits after `start` changed, up to the feed's.
+    """The changes that commits after `start` made, up to the feed's.
 
     Raises `LakeError` if what a reader has up to `start` never was, `CommitExpired` if it is not kept any more.
     """

@@ -38,7 +38,7 @@ _PARTITION = 32 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user asks for."""
+    """The options that a user gives."""
 
     place: Place
     table: str

@@ -49,7 +49,7 @@ class FileSlices:
 
     commit: int
     table: TableState
-    """Of its files it has those of the slices."""
+    """The table with only the files of the slices."""
     slices: tuple[Slice, ...]
 
     @classmethod
@@ -102,7 +102,7 @@ def packed(pieces: Iterable[_S], size: int) -> list[list[_S]]:
 
 
 class TablePart(InputPartition):  # type: ignore[misc]
-    """What a task reads of a table; none of it where there are no rows, as Spark makes a task even so."""
+    """A task's share of a table; none of it where there are no rows, as Spark makes a task even so."""
 
     value: FileSlices | None
 

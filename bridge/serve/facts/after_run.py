@@ -1,4 +1,4 @@
-"""What follows a run, and a look at the clock: facts go to those whom the pipeline's settings name."""
+"""Send facts after a run, or after a look at the clock, to those whom the pipeline's settings name."""
 
 from __future__ import annotations
 

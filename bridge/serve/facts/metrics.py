@@ -38,7 +38,7 @@ _OF_STREAM = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the metrics say of one pipeline: by metric, and by metric and stream."""
+    """The metrics of one pipeline: by metric, and by metric and stream."""
 
     pipeline: str
     values: dict[str, float]

@@ -208,7 +208,7 @@ class _Loader:
 
 
 def _of_run(counts: Counts | None, mark: Any, moved: str | None) -> dict[str, Any]:
-    """What the run did for a stream, and how far it is."""
+    """The run's counts for a stream, and the stream's bookmark."""
     facts: dict[str, Any] = {"rows": counts.committed if counts else 0, "rejected": counts.rejected if counts else 0}
     if mark is not None:
         facts["bookmark"] = MetadataValue.json(mark)
@@ -218,7 +218,7 @@ def _of_run(counts: Counts | None, mark: Any, moved: str | None) -> dict[str, An
 
 
 def _of_table(log: Log, live: TableState) -> dict[str, Any]:
-    """What a table is now."""
+    """The metadata of a table as it is now."""
     columns = [
         TableColumn(entry["name"], words(entry["type"])) for entry in visible_columns(log.storage, log.pipeline, live)
     ]

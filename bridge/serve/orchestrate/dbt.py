@@ -57,7 +57,7 @@ class Lake:
 
     @property
     def descriptions(self) -> dict[str, dict[str, Any]]:
-        """What the stored catalog says of each stream; empty without a catalog that can be read."""
+        """The stored catalog's entry of each stream; empty without a catalog that can be read."""
         with suppress(SettingsError):
             return entries_by_name(CatalogStore(self.home, self.pipeline).read() or {"streams": []})
         return {}
@@ -65,7 +65,7 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for. `live`: by our plugin. `loaded_at`: the column that tells how fresh a table is."""
+    """The options of the verb. `live`: by our plugin. `loaded_at`: the column that tells how fresh a table is."""
 
     adapter: Adapter = "duckdb"
     live: bool = False
@@ -193,7 +193,7 @@ def _meta(lake: Lake, stream: str, live: TableState, wish: Wish, name: str) -> d
 
 
 def _location(lake: Lake, stream: str, live: TableState) -> str:
-    """What stands after FROM in DuckDB: exactly the files that the commit log names."""
+    """The relation that stands after FROM in DuckDB: exactly the files that the commit log names."""
     table = table_of(lake.at.log, stream, live, "duckdb", lake.pipeline.destination.store_options)
     if not live.files:
         empty = (f"CAST(NULL AS {DUCKDB.type(one['type'])}) AS {DUCKDB.name(one['name'])}" for one in table.columns)

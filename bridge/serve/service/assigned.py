@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EVERY = 0.5
 """Seconds between two reports of a run's progress."""
 _LARGE = ("state", "state_before")
-"""What the run record has, and no report."""
+"""Fields that the run record has, and no report."""
 
 
 @dataclass(frozen=True, slots=True)

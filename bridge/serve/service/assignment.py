@@ -1,4 +1,4 @@
-"""What runner processes and their owner say to each other. The owner: a service, or a command that has several runs.
+"""Messages between runner processes and their owner: a service, or a command that has several runs.
 
 To the runner, over its stdin: any number of `Ahead` and `Work`, pickled, one after another. The owner holds that pipe
 open as long as it lives. From the runner, over a pipe of its own: one JSON object a line, `Report`.
@@ -18,7 +18,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What a session depends on."""
+    """The settings that a session depends on."""
 
     master: str
     conf: dict[str, str]

@@ -38,9 +38,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _PATIENCE = 5.0
 """Seconds that a bucket has to say who holds a pipeline. After that its run keeps no other one waiting."""
 _FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-"""What keeps this machine from starting a process, and passes: the run is tried again, as one that is held."""
+"""Errors that keep this machine from starting a process, and pass: the run is tried again, as one that is held."""
 _REASONS = 1000
-"""Of so many runs that never started the reason is known."""
+"""The number of runs that never started whose reason is remembered."""
 
 
 @dataclass(eq=False, slots=True)

@@ -59,14 +59,14 @@ class Runner:
         return self._process.poll() is None
 
     def prepare(self, order: Ahead) -> None:
-        """Have it make a session for its next run; return at once. `is_ready`, or `problem`, says how that ended."""
+        """Make it start a session for its next run; return at once. `is_ready`, or `problem`, says how that ended."""
         self.spark, self.is_ready, self.problem = order.spark, False, ""
         self._send(order)
         self._preparing = threading.Thread(target=self._wait_for_spark, name="runner", daemon=True)
         self._preparing.start()
 
     def run(self, work: Work, report: Callable[[Report], None]) -> int:
-        """Have it do a run, passing on its reports; return the exit code, negative if a signal killed it.
+        """Let it do a run, and pass on its reports; return the exit code, negative if a signal killed it.
 
         If it is making a session, the run waits for that.
         """
@@ -151,7 +151,7 @@ class Runners:
         return Runner(self._folder)
 
     def tend(self, settings: Sequence[SparkSettings]) -> None:
-        """Have a runner ahead for each of the settings, and no other. Returns at once."""
+        """Keep one idle runner for each Spark configuration; stop all others. Returns at once."""
         with self._lock:
             missing = [one for one in settings if is_local(one.master)]
             staying = []

@@ -69,9 +69,9 @@ class Outputs:
         self._version = 0
 
     def of(self, text: str, folder: Path, environ: Mapping[str, str], *, renew: bool = False) -> str:
-        """What a command prints, without its last line break. Raises `SettingsError`, which never shows stdout.
+        """A command's output, without its last line break. Raises `SettingsError`, which never shows stdout.
 
-        It runs in `folder`, with these variables. With `renew`, an output of more than ten minutes ago is none.
+        The command runs in `folder`, with these variables. `renew`: an output of more than ten minutes ago is none.
         """
         outcome = self._up_to_date((tuple(split(text)), folder, frozenset(environ.items())), renew=renew)
         if outcome.failure:
@@ -79,7 +79,7 @@ class Outputs:
         return outcome.output
 
     def forget_failures(self) -> None:
-        """Have what failed run again when it is asked for next, and not before."""
+        """Forget failures, so that a failed command runs again when it is asked for next, and not before."""
         for key, outcome in list(self._outcomes.items()):
             if outcome.failure:
                 self._outcomes.pop(key, None)
@@ -115,7 +115,7 @@ def _has_to_run(outcome: _Outcome, *, renew: bool = False) -> bool:
 
 
 OUTPUTS = Outputs()
-"""Those of this process."""
+"""The outputs of this process."""
 
 
 def _outcome(words: tuple[str, ...], folder: Path, environ: frozenset[tuple[str, str]]) -> _Outcome:

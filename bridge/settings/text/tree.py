@@ -25,7 +25,7 @@ class Unknown(str):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a `${...}` brought."""
+    """The text that a `${...}` brought."""
 
     text: str = field(repr=False)
     of_command: bool = False
@@ -87,7 +87,7 @@ class Document:
     data: Any = field(repr=False)
     nodes: dict[Key, Node]
     expanded: list[tuple[Key, Piece]] = field(repr=False)
-    """What each `${...}` brought, with the key that it went to."""
+    """The text that each `${...}` brought, with the key that it went to."""
     problems: list[tuple[Key, SettingsError]]
     """Variables without a value; the data has `${...}` as written instead."""
 

@@ -40,7 +40,7 @@ _CHECKPOINT_EVERY = 10
 """A checkpoint follows every so many entries; Delta's own default."""
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 _DECODED_TWICE = re.compile("%[0-9A-Fa-f]{2}")
-"""What delta-rs decodes once more in a path that is decoded already."""
+"""Matches what delta-rs decodes once more in a path that is decoded already."""
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
 

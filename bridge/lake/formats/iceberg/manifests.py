@@ -1,4 +1,4 @@
-"""What a snapshot of an Iceberg table is made of: the files that it has, in manifests, and the list of these.
+"""The parts of a snapshot of an Iceberg table: manifests, which name its files, and the list of these.
 
 All of it is new files with names that are never used again; nothing is visible before a catalog names the table's next
 metadata. A writer that crashes, or that loses the race, leaves only unused files.
@@ -34,7 +34,7 @@ _CODEC: Any = "gzip"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What a snapshot is to change: `table` is as it will be, in the folder `root`, a URI; `old` are its files now."""
+    """The change of a snapshot: `table` is as it will be, in the folder `root`, a URI; `old` are its files now."""
 
     io: BucketIO
     root: str
@@ -127,7 +127,7 @@ def _counted(files: Files) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What a file's footer says of it; empty where it cannot be used."""
+    """The facts in a file's footer; empty where it cannot be used."""
 
     statistics: DataFileStatistics | None = None
     serialized: dict[str, Any] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def _over(below: Any, above: Any) -> Any:
 
 
 def write(state: Any, request: Request) -> Converted:
-    """What `meltano state set STATE_ID --input-file FILE` takes."""
+    """Convert to the file that `meltano state set STATE_ID --input-file FILE` takes."""
     del request
     return Converted({"singer_state": state})
 

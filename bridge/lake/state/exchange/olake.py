@@ -40,7 +40,7 @@ _LOG_POSITIONS = {"_data", "resume_token", "lsn"}
 """Where MongoDB and SQL Server keep their position: in the stream, in place of a cursor."""
 _KEY, _VALUE = "replication_key", "replication_key_value"
 _NOTES = {"version", "last_replication_method"}
-"""What some taps note beside the cursor, and OLake has no use for."""
+"""The notes that some taps leave beside the cursor, and OLake has no use for."""
 _UNKNOWN_START = "the file does not say whether OLake's first load was complete: compare the numbers of rows"
 
 

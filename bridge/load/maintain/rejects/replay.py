@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did, or would do. `commit` is the last one now; if nothing fits, the replay made none.
+    """The result of a replay, or of its rehearsal. `commit` is the last one now; if nothing fits, the replay made none.
 
     `unread`: how many requested records a rehearsal left out, as it read a sample.
     """
@@ -91,7 +91,7 @@ class _Work:
 
 
 def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria, most_bytes: int | None = None) -> Replayed:
-    """What a replay would do now; nothing is written. With `most_bytes` the first files of about so many are read."""
+    """Rehearse a replay as of now; nothing is written. With `most_bytes` the first files of about so many are read."""
     log = Log(storage, pipeline.name)
     view = log.view(log.latest())
     files = find(storage, pipeline.name, view, criteria)

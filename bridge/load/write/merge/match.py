@@ -46,7 +46,7 @@ _GROUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class VersionSweep:
-    """What happens to rows of versions before this one."""
+    """The fate of rows of versions before this one."""
 
     version: int
     at: int | None = None
@@ -55,7 +55,7 @@ class VersionSweep:
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
-    """What all tasks of a merge share."""
+    """The facts that all tasks of a merge share."""
 
     stream: str
     schema: bytes
@@ -95,7 +95,7 @@ class KeyRange:
 
 
 class Matched(Struct):
-    """What became of the rows of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
+    """The counts of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
 
     rows: int
     superseded: int

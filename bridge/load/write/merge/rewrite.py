@@ -56,10 +56,10 @@ class _Winners:
     keys: pa.Table
     deletes: Any
     here: Any
-    """Whether the winner's row is in this file."""
+    """Booleans: the winner's row is in this file."""
     partial: Any
     placed: Any
-    """Whether the winner has replaced its row already."""
+    """Booleans: the winner has replaced its row already."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class _Changes:
         self._rows += len(rows)
 
     def finish(self, old: str, new: str) -> RowChanges:
-        """What was written."""
+        """Close the new file, if any, and return the changes."""
         if self._writer is None:
             return RowChanges(old, new)
         self._writer.close()

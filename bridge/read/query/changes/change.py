@@ -1,4 +1,4 @@
-"""What one commit changed in one table, as far as the log tells, and the rows of it when they are asked for.
+"""The change that one commit made to one table, as far as the log tells, and its rows when they are asked for.
 
 It is made of the commit's record alone, so that it may be looked at in one process and read in another.
 """
@@ -22,7 +22,7 @@ from bridge.read.query.changes.parts import DELETED, ChosenPart, DeletedPart, Fi
 from bridge.read.query.files import CommitFiles
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-"""What became of a row."""
+"""The kinds of change of a row."""
 _NO_TEXTS = pa.nulls(0, pa.large_string())  # `pa.array` would load pandas
 
 

@@ -13,7 +13,7 @@ from bridge.protocol.singer.state_edits import Difference, differences
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What one commit did to one table. `removed` is None if the log does not reach back far enough."""
+    """The effect of one commit on one table. `removed` is None if the log does not reach back far enough."""
 
     stream: str
     folder: str

@@ -33,7 +33,7 @@ class WholeTable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a commit changed in a table. The parts are read once, in their order."""
+    """The change that a commit made to a table. The parts are read once, in their order."""
 
     at: Position
     parts: Iterator[Part]
@@ -94,7 +94,7 @@ class ChangeFeed:
     def columns(self, stream: str) -> pa.Schema:
         """The table's present columns, without the row's version, which is that of its message.
 
-        Of one that a rollback took back those that it last had; none if no record tells them any more.
+        After a rollback that removed the table: the columns it last had; none if no record names them any more.
         """
         if stream not in self._columns:
             table = self._now.view.tables[stream]

@@ -190,7 +190,7 @@ def _replayed(site: Site, shown: Shown, asked: Criteria) -> None:
 
 
 def _typed(shown: Shown, environment: str | None) -> str:
-    """What to type to choose the pipeline, for hints."""
+    """The arguments that choose the pipeline, for hints."""
     if not shown.in_file:
         return f"--to {shown.lake.storage.uri} --name {shown.key}"
     return f"{shown.key} --env {environment}" if environment else shown.key

@@ -148,7 +148,7 @@ def stop(request: Request) -> Response:
 
 
 async def events(request: Request) -> Response:
-    """What happens from now on, as server-sent events."""
+    """Stream all that happens from now on, as server-sent events."""
     hub = site_of(request).hub
     if hub.is_full:
         raise HTTPException(503, "too many listen already: close some, or ask /api/pipelines now and then")

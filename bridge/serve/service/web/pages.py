@@ -217,7 +217,7 @@ def _by_stream(every: Iterable[Group]) -> Counter[str]:
 
 
 def settings(request: Request) -> Response:
-    """What the settings amount to, without secrets: as `config show` prints it."""
+    """Show the settings in effect, without secrets: as `config show` prints them."""
     site, shown, sight = _asked(request)
     every = bool(request.query_params.get("all"))
     pipeline = shown.whole(site.pipelines.file, site.pipelines.environment)
@@ -240,7 +240,7 @@ def _readable(request: Request) -> tuple[Site, Shown, Sight]:
 
 
 def _common(site: Site, shown: Shown, sight: Sight) -> dict[str, Any]:
-    """What the head of each page of a pipeline shows."""
+    """The values for the head of each page of a pipeline."""
     return {"shown": shown, "sight": sight, "live": site.watch.live(shown.key), "tab": "pipelines"}
 
 

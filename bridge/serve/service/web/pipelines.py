@@ -83,7 +83,7 @@ class Pipelines:
         self._of_file: dict[str, Shown] = {}
         self._of_buckets: dict[str, Shown] = {}
         self._names: dict[_Place, list[str]] = {}
-        """What each bucket has, as far as it was listed."""
+        """The pipelines of each bucket, as far as it was listed."""
         self._listed = float("-inf")
         self._listings: list[Future[None]] = []
         self._listers = SideBySide("listing", 1)
@@ -182,7 +182,7 @@ class Pipelines:
 
 
 def _problem(settings: Settings, name: str) -> SettingsError | None:
-    """What is wrong with a pipeline whose bucket, at least, is known."""
+    """The problem of a pipeline whose bucket, at least, is known."""
     try:
         settings.pipeline(name)
     except SettingsError as error:

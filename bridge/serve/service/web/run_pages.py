@@ -42,13 +42,13 @@ def run(request: Request) -> Response:
 
 
 def _retry(record: RunRecord) -> dict[str, Any]:
-    """What to ask for to do a run once more. A full one begins anew; others leave out what was completed."""
+    """The request that does a run once more. A full one begins anew; others leave out what was completed."""
     asked = {name: record.requested.get(name) for name in ("full", "append")}
     return {"stream": record.requested.get("streams"), **asked, "resume": not asked["full"]}
 
 
 def _can(shown: Shown, record: RunRecord | None, live: object) -> dict[str, bool]:
-    """What can be done with a run: only one of this service can be stopped from here."""
+    """The actions that a run allows: only one of this service can be stopped from here."""
     is_over = record is not None and record.status != "running" and live is None
     return {"stop": live is not None, "retry": is_over and shown.in_file}
 

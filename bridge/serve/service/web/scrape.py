@@ -1,4 +1,4 @@
-"""What `/metrics` answers: the figures of all pipelines, as their buckets have them now."""
+"""The answer to `/metrics`: the figures of all pipelines, as their buckets have them now."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _between(started: str, ended: str | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What tells whether a pipeline is as it was."""
+    """Compared between two looks. If equal, nothing changed in the bucket."""
 
     ids: tuple[str, ...]
     newest: bytes | None
@@ -164,7 +164,7 @@ def silent(shown: Shown, before: Sight | None) -> Sight:
 
 
 def silence(shown: Shown) -> LakeError:
-    """What is said of a bucket that does not answer in time."""
+    """The error of a bucket that does not answer in time."""
     hint = "the page looks again and again"
     return LakeError("the bucket does not answer", hint=hint, bucket=shown.lake.storage.uri)
 

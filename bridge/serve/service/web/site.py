@@ -1,4 +1,4 @@
-"""What every page and every answer of the API starts from."""
+"""The site: every page and every answer of the API starts from it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def number(text: str) -> int | None:
 
 
 def form(request: Request, name: str) -> str:
-    """What a form says of a field; empty if it does not have it."""
+    """The value that a form has for a field; empty if it does not have the field."""
     return next(iter(request.scope["state"]["form"].get(name, [])), "")
 
 

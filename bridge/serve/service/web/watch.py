@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What is seen of all pipelines. Any thread may ask; one thread looks."""
+    """The latest status of all pipelines. Any thread may ask; one thread looks."""
 
     def __init__(self, pipelines: Pipelines, runs: Runs, hub: Hub) -> None:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub

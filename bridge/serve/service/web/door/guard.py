@@ -18,7 +18,7 @@ _LARGEST = 1 << 20
 _LOG = logging.getLogger(__name__)
 _OPEN = ("/static/", "/healthz", "/login")
 _OF_PROGRAMS = ("/api/", "/metrics")
-"""What answers 401 where a page leads to the login."""
+"""Paths that answer 401 where a page leads to the login."""
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -31,7 +31,7 @@ class Picture:
     """The paths of one figure over its commits, oldest first."""
 
     of: str
-    """What it shows: `Rows` or `Size`."""
+    """The quantity that it shows: `Rows` or `Size`."""
     line: str
     area: str
     steps: tuple[Step, ...]
