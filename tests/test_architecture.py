@@ -218,3 +218,26 @@ def test_a_name_says_what_it_names() -> None:
     ]
     advice = "name the thing (files, stream), or use existing, requested, declared, removed, retained, result, current"
     assert not unclear, f"{advice}: {unclear}"
+
+
+def docstrings_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Every docstring of a file, of attributes too, and the type of what it describes; empty if it has none."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for place, text in enumerate(body if isinstance(body, list) else []):
+            if (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                about = body[place - 1] if place else node
+                kind = getattr(about, "annotation", getattr(about, "returns", None))
+                yield text.value.value, ast.unparse(kind) if kind else ""
+
+
+def test_a_docstring_is_a_sentence() -> None:
+    """It has a subject, so none begins with "What"; "Whether" is left to booleans."""
+    for path in ALL_FILES:
+        for text, kind in docstrings_of(parsed(path)):
+            assert text.split()[0] != "What", f"{path}: {text}"
+            assert text.split()[0] != "Whether" or kind in ("bool", "bool | None"), f"{path}: {text}"
