@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bridge.cli import events
-from bridge.cli.run.batch import Batch, new_batch, resumed_batch
+from bridge.cli.run.batch import RunBatch, new_batch, resumed_batch
 from bridge.cli.run.relay import Outcome, Relay, ReportedRun
 from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
@@ -77,10 +77,10 @@ class PipelineRunner:
                 except Interrupted as error:
                     return error.exit_code
 
-    def _first_batch(self) -> Batch:
+    def _first_batch(self) -> RunBatch:
         return resumed_batch(self._chosen) if self._request.resume and self._reporter.several else new_batch()
 
-    def _all(self, batch: Batch) -> list[Any]:
+    def _all(self, batch: RunBatch) -> list[Any]:
         """Run them; return their results as JSON has them."""
         results = []
         self._code = 0

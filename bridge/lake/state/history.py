@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.records import CommitRecord
-from bridge.protocol.singer.state_edits import Difference, differences, same
+from bridge.protocol.singer.state_edits import StateDifference, differences, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Step:
     at: str
     run: str
     reason: str
-    changes: list[Difference]
+    changes: list[StateDifference]
 
 
 def steps(log: Log, head: int, until: int = 1) -> Iterator[Step]:

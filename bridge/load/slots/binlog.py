@@ -29,7 +29,7 @@ _RIGHT = "the server does not show its binary logs to the tap's user, who needs 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BinlogPlace:
     """Where in which server's log a stream's bookmark is. `gtid`: MariaDB's last transaction before it."""
 
     server: str
@@ -47,11 +47,11 @@ class Binlog:
     gtids: dict[tuple[str, int], str | None] = field(default_factory=dict)
     error: str = ""
 
-    def place(self, mark: tuple[str, int] | None) -> Place:
+    def place(self, mark: tuple[str, int] | None) -> BinlogPlace:
         """A bookmark's place in this log."""
-        return Place(self.server, *mark, self.gtids.get(mark)) if mark else Place(self.server)
+        return BinlogPlace(self.server, *mark, self.gtids.get(mark)) if mark else BinlogPlace(self.server)
 
-    def refusal(self, mark: tuple[str, int], noted: Place | None) -> str:
+    def refusal(self, mark: tuple[str, int], noted: BinlogPlace | None) -> str:
         """Why a bookmark is not from this log; empty if it may be."""
         file, position = mark
         if noted and noted.server != self.server:
@@ -142,17 +142,17 @@ class BinlogGuard:
         except NotAsked as reason:
             return Binlog(error=str(reason))
 
-    def _read(self) -> dict[str, Place]:
+    def _read(self) -> dict[str, BinlogPlace]:
         stored = self.storage.read_versioned(self._key)
         if not stored:
             return {}
         try:
-            return {stream: Place(**place) for stream, place in loads(stored.data)["streams"].items()}
+            return {stream: BinlogPlace(**place) for stream, place in loads(stored.data)["streams"].items()}
         except (NotJson, KeyError, TypeError, AttributeError) as error:
             hint = f"delete it, then {reload(self.pipeline, self.streams)}"
             raise CorruptLake("binlog.json cannot be read", hint=hint, file=self._key) from error
 
-    def _write(self, streams: dict[str, Place]) -> None:
+    def _write(self, streams: dict[str, BinlogPlace]) -> None:
         stored = self.storage.read_versioned(self._key)
         note = {"format": 1, "streams": {stream: asdict(place) for stream, place in sorted(streams.items())}}
         self.storage.compare_and_swap(self._key, dumps(note, indent=2), stored.etag if stored else None)

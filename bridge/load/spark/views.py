@@ -85,7 +85,7 @@ def change_view(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ViewDifference:
     """A key, and its rows that only the view has (`stored`), or only its SELECT gives: JSON, of hidden columns, too."""
 
     key: str
@@ -95,7 +95,7 @@ class Difference:
 
 def compare_view(
     spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork, most: int
-) -> tuple[int, list[Difference]]:
+) -> tuple[int, list[ViewDifference]]:
     """Compute a view anew from `work.changed`, and compare it with `work.state`, row by row.
 
     Returns how many keys differ, and the first of them. Raises `LakeError` for a file that cannot be read, with its
@@ -109,7 +109,7 @@ def compare_view(
         stored = frames.rows(work.state, typed.schema, signed=False)
         keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
         rows = keys.orderBy("key").limit(most).collect()
-        return keys.count(), [Difference(row.key, row.stored, row.selected) for row in rows]
+        return keys.count(), [ViewDifference(row.key, row.stored, row.selected) for row in rows]
 
 
 @contextmanager

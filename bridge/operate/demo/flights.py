@@ -71,7 +71,7 @@ PUNCTUALITY = """
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedFlights:
     """The rows that changed in the database between the two runs, counted."""
 
     inserted: int
@@ -116,14 +116,14 @@ def count_up_to(server: Server, bookmark: str) -> int:
         return _number(connection, "SELECT count(*) FROM flights WHERE updated_at <= %s::timestamptz", [bookmark])
 
 
-def change(server: Server) -> Change:
+def change(server: Server) -> ChangedFlights:
     """Insert and correct flights in one transaction, as an application would between two runs."""
     with _connect(server) as connection, connection.transaction():
         bookmark = connection.execute("SELECT max(updated_at) FROM flights").fetchone()
         inserted = connection.execute(INSERT_FLIGHTS).rowcount
         updated = connection.execute(UPDATE_FLIGHTS).rowcount
         to_fetch = _number(connection, "SELECT count(*) FROM flights WHERE updated_at >= %s", bookmark)
-    return Change(inserted, updated, at_edge=to_fetch - inserted - updated)
+    return ChangedFlights(inserted, updated, at_edge=to_fetch - inserted - updated)
 
 
 def punctuality(server: Server) -> list[Airline]:

@@ -32,7 +32,7 @@ _TABLE = f"{SCHEMA}-flights"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableContents:
     """The table as a reader sees it. `twice`: rows beyond the first of a key; `bookmark`: empty before the first."""
 
     rows: int = 0
@@ -40,15 +40,17 @@ class Seen:
     bookmark: str = ""
 
 
-def look(lake: Path) -> Seen:
+def look(lake: Path) -> TableContents:
     """Read the lake's last commit, as any program may at any time."""
     try:
         reader = Lake(lake)
         ids = reader.table(PIPELINE, _TABLE).to_table(["id"])["id"]
         bookmark = reader.bookmarks(PIPELINE).get(_TABLE, {})
     except BridgeError:
-        return Seen()  # nothing is committed yet
-    return Seen(len(ids), len(ids) - pc.count_distinct(ids).as_py(), str(bookmark.get("replication_key_value", "")))
+        return TableContents()  # nothing is committed yet
+    return TableContents(
+        len(ids), len(ids) - pc.count_distinct(ids).as_py(), str(bookmark.get("replication_key_value", ""))
+    )
 
 
 def kill_runs(project: Project, lake: Path, sent: Callable[[str], int]) -> bool:

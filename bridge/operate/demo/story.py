@@ -169,14 +169,14 @@ def _bookmark(stage: Stage, line: str) -> None:
     stage.project.run("state", "get", PIPELINE)
 
 
-def _life_goes_on(stage: Stage, server: Server) -> flights.Change:
+def _life_goes_on(stage: Stage, server: Server) -> flights.ChangedFlights:
     change = flights.change(server)
     line = f"In PostgreSQL {change.inserted:,} flights are inserted and {change.updated:,} are corrected."
     stage.step("Life goes on", line)
     return change
 
 
-def _second_run(stage: Stage, server: Server, change: flights.Change) -> bool:
+def _second_run(stage: Stage, server: Server, change: flights.ChangedFlights) -> bool:
     before = lake.counts(stage.lake)
     stage.step("The second run", "It starts from the bookmark: of the flights, only what changed is extracted.")
     stage.project.run("run", PIPELINE)

@@ -86,7 +86,7 @@ class Reject:
 
 
 @dataclass(slots=True)
-class Batch:
+class DecodedLines:
     """The rows and rejects of some lines: rows + rejects = lines, rows in the order of their lines."""
 
     arrays: list[pa.Array]
@@ -115,7 +115,7 @@ class _Row:
     extracted: Any
 
 
-def read(lines: bytes, layout: Layout) -> Batch:
+def read(lines: bytes, layout: Layout) -> DecodedLines:
     """Read complete lines."""
     raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
@@ -178,7 +178,7 @@ class _Plain:
         self.trusted = not suspect
         self.numbers: list[int] = []
 
-    def build(self) -> Batch:
+    def build(self) -> DecodedLines:
         """Build columns of all records that are not odd. Each failure makes more of them odd, so it ends."""
         while True:
             self.numbers = [number for number in range(len(self.raw)) if number not in self.odd]
@@ -196,7 +196,7 @@ class _Plain:
                 if len(self.odd) == before:  # no single value is the cause: take all as odd, so that this ends
                     self.odd.update(self.numbers)
             else:
-                batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
+                batch = DecodedLines(arrays, len(records), len(self.raw), extra=extra, outside=outside)
                 _count_versions(batch, [self.messages[number].get("version") for number in self.numbers])
                 if self.layout.envelope:
                     messages = [self.messages[number] for number in self.numbers]
@@ -242,7 +242,7 @@ class _Plain:
         return pa.array(texts(extras, trusted=self.trusted), pa.string()), outside
 
 
-def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
+def _add_odd(batch: DecodedLines, plain: _Plain, layout: Layout) -> None:
     """Add the odd lines to the batch: rows in their places, the others as rejects."""
     rows: list[_Row] = []
     numbers = list(plain.numbers)
@@ -255,7 +255,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
             batch.rejects.append(Reject(number, rejected.reason, rejected.pointer, line))
     if not rows:
         return
-    other = Batch(
+    other = DecodedLines(
         [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)], len(rows), 0
     )
     if any(row.extra is not None for row in rows):
@@ -267,7 +267,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
     interleave(batch, other, numbers)
 
 
-def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
+def interleave(batch: DecodedLines, other: DecodedLines, numbers: Sequence[int]) -> None:
     """Add the rows of another batch, each in its place. `numbers`: the lines of the batch's rows, then of the other's.
 
     Neither lines nor rejects are added.
@@ -288,7 +288,7 @@ def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
     batch.rows += other.rows
 
 
-def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
+def _row(line: bytes, layout: Layout, batch: DecodedLines) -> _Row:
     """Read one record, value by value. Raises `RecordRejected` if it cannot be stored.
 
     The batch counts fields outside the SCHEMA, and times and marks of deletion that are none.
@@ -332,7 +332,7 @@ def _versions(values: list[Any]) -> pa.Array:
     return pa.array([version_of(value) for value in values], pa.int64())
 
 
-def _count_versions(batch: Batch, versions: list[Any]) -> None:
+def _count_versions(batch: DecodedLines, versions: list[Any]) -> None:
     numbers = [whole for version in versions if (whole := version_of(version)) is not None]
     batch.unversioned += len(versions) - len(numbers)
     if numbers:

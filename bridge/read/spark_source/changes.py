@@ -17,11 +17,11 @@ from bridge.errors import CommitExpired, DataError, LakeError, SettingsError
 from bridge.lake.times import read_time
 from bridge.protocol.decode.casting import refit
 from bridge.protocol.schema.json_schema import TIMESTAMP
-from bridge.read.query.changes.change import INSERT, Change, Position
+from bridge.read.query.changes.change import INSERT, CommitChange, Position
 from bridge.read.query.changes.feed import ChangeFeed, WholeTable
 from bridge.read.query.changes.parts import in_order
 from bridge.read.spark_source.columns import record_batches
-from bridge.read.spark_source.place import Place, explained
+from bridge.read.spark_source.place import PipelinePlace, explained
 from bridge.read.spark_source.table import FileSlices, bundles, packed
 
 COMMIT, CHANGE, TIME = "_commit", "_change", "_commit_at"
@@ -35,7 +35,7 @@ _FACTS = [pa.field(COMMIT, pa.int64()), pa.field(CHANGE, pa.string()), pa.field(
 class ChangesOf:
     """Which table's changes are read, and how its rows look."""
 
-    place: Place
+    place: PipelinePlace
     stream: str
     fields: tuple[pa.Field, ...]
     keys: tuple[str, ...]
@@ -89,7 +89,7 @@ class Added:
 class Merged:
     """Rows of a commit that changed rows by their key."""
 
-    change: Change
+    change: CommitChange
 
     @property
     def commit(self) -> int:
@@ -153,7 +153,7 @@ def whole_table(of: ChangesOf, feed: ChangeFeed) -> list[ChangePart]:
     return _parts(_whole(of, feed, feed.head.commit), of.partition_bytes)
 
 
-def _pieces(of: ChangesOf, feed: ChangeFeed, change: Change) -> list[Piece]:
+def _pieces(of: ChangesOf, feed: ChangeFeed, change: CommitChange) -> list[Piece]:
     n = change.at.commit
     if change.is_rolled_back:
         hint = f"start again: a new query with a new checkpoint; the changes behind it begin at commit {n + 1}"

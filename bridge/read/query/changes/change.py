@@ -35,7 +35,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CommitChange:
     """One commit's change of a table that was `old`, of whose files only those that go matter."""
 
     at: Position
@@ -47,7 +47,7 @@ class Change:
     old: TableState
 
     @classmethod
-    def of(cls, record: CommitRecord, change: TableChange, old: TableState) -> Change:
+    def of(cls, record: CommitRecord, change: TableChange, old: TableState) -> CommitChange:
         """Take what matters from a record."""
         removed = {name: old.files[name] for name in change.removes if name in old.files}
         position = Position(record.n, record.nonce)
@@ -98,7 +98,7 @@ class Change:
 class ChangedRows:
     """The rows of a change, in parts whose order never changes."""
 
-    of: Change
+    of: CommitChange
     log: Log
     fields: Sequence[pa.Field]
     keys: Sequence[str]

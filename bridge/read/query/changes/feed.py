@@ -17,7 +17,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.storage.parallel import parallel_map
 from bridge.load.write.metadata_columns import VERSION_COLUMN
-from bridge.read.query.changes.change import Change, Position
+from bridge.read.query.changes.change import CommitChange, Position
 from bridge.read.query.changes.json_text import not_finite
 from bridge.read.query.changes.parts import FilePart, Part, in_order
 from bridge.read.query.files import CommitFiles
@@ -147,7 +147,7 @@ class ChangeFeed:
         for change in self.unreplaced_changes(stream, at, keys):
             yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
 
-    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
+    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[CommitChange]:
         """The changes since a commit, none of which replaced the table. Raises as `since`.
 
         No file is read: those before a replacement may have values that the present types cannot hold.
@@ -158,7 +158,7 @@ class ChangeFeed:
                 raise WholeTable(f"{why} by commit {change.at.commit}")
         return changes
 
-    def changes(self, stream: str, at: Position) -> Iterator[Change]:
+    def changes(self, stream: str, at: Position) -> Iterator[CommitChange]:
         """Yield the changes of a table since a commit that still count, those that replace all of it, too.
 
         Raises `WholeTable` if that commit is of another log, `CommitExpired` if a record is not kept any more.
@@ -172,7 +172,7 @@ class ChangeFeed:
                 before = table or TableState(change.folder, None)
                 table = before.after(change)
                 if record.n in counting and record.kind != "compact":
-                    yield Change.of(record, change, before)
+                    yield CommitChange.of(record, change, before)
 
     def _view(self, n: int) -> Snapshot:
         """The lake after commit `n`, which most streams have in common."""

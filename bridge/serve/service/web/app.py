@@ -20,7 +20,7 @@ from bridge.load.tap.source import home_folder
 from bridge.serve.service.runs import Runs
 from bridge.serve.service.web import actions, api, entrance, pages, run_pages, table_pages, views_api
 from bridge.serve.service.web.door.access import Access
-from bridge.serve.service.web.door.guard import Guard
+from bridge.serve.service.web.door.guard import LoginGuard
 from bridge.serve.service.web.hub import Hub
 from bridge.serve.service.web.pipelines import Pipelines
 from bridge.serve.service.web.render import HERE, page
@@ -40,7 +40,7 @@ def make_app(file: Path, environment: str | None, runs: Runs, *, host: str, toke
     site = Site(pipelines, runs, Watch(pipelines, runs, hub), access, hub)
     app = Starlette(
         routes=_routes(),
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(LoginGuard, access=access)],
         exception_handlers={HTTPException: _http_error, BridgeError: _bridge_error},
         lifespan=_lifespan,
     )

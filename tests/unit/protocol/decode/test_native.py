@@ -233,7 +233,7 @@ def agree(data: bytes, reader: NativeReader, layout: Layout) -> bool:
     return ours is None or facts(ours) == facts(judge)
 
 
-def facts(batch: exact.Batch) -> str:
+def facts(batch: exact.DecodedLines) -> str:
     for array in batch.arrays:
         array.validate(full=True)
     arrays = [array.to_pylist() for array in (*batch.arrays, batch.version, batch.extracted)]

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.protocol.decode import exact
 from bridge.protocol.decode.decoder import _FastPath
-from bridge.protocol.decode.exact import Batch, Layout
+from bridge.protocol.decode.exact import DecodedLines, Layout
 from bridge.protocol.schema.table_schema import from_singer
 from tests.unit.protocol.decode.test_native import PREFIX, mutated
 
@@ -60,7 +60,7 @@ def line(dice: random.Random, odd: float) -> bytes:
     return PREFIX + b"{" + ",".join(texts).encode() + b"}" + end.encode() + b"}"
 
 
-def facts(batch: Batch) -> str:
+def facts(batch: DecodedLines) -> str:
     arrays = [array.to_pylist() for array in (*batch.arrays, batch.version, batch.extracted)]
     extra = [None] * batch.rows if batch.extra is None else batch.extra.to_pylist()
     return repr((arrays, extra, batch.rows, batch.lines, batch.versions, batch.unversioned, dict(batch.outside)))

@@ -32,7 +32,7 @@ _HEADERS = {
 }
 
 
-class Guard:
+class LoginGuard:
     """Middleware around the whole application. A request's session and form are in its `state`.
 
     It goes by the path that the router goes by, `scope["path"]`: `request.url` is made with the Host that was sent.
