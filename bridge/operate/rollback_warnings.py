@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.lake.commit.rollback import Plan, follows_a_log
+from bridge.lake.commit.rollback import RollbackPlan, follows_a_log
 from bridge.lake.log import bookmarks
 from bridge.lake.runs import read_attempts
 from bridge.lake.storage import lake_of
@@ -18,7 +18,7 @@ from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 
 
-def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) -> list[str]:
+def rollback_warnings(pipeline: Pipeline, home: Path, shown: RollbackPlan, name: str) -> list[str]:
     """The warnings that are shown before a rollback. `name` is what to type to choose the pipeline."""
     warnings = []
     if streams := follows_a_log(shown.before, shown.after.shown, _log_based(pipeline, home, shown)):
@@ -51,7 +51,7 @@ def _named(streams: Sequence[str]) -> str:
     return ", ".join(streams[:5]) + (f" and {len(streams) - 5:,} more" if len(streams) > 5 else "")
 
 
-def _log_based(pipeline: Pipeline, home: Path, shown: Plan) -> set[str]:
+def _log_based(pipeline: Pipeline, home: Path, shown: RollbackPlan) -> set[str]:
     catalog = None
     with suppress(SettingsError):  # the next run will report an unreadable catalog
         catalog = CatalogStore(home, pipeline).read()

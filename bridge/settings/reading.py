@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import InFile, explained
-from bridge.settings.layers import Project
+from bridge.settings.layers import SettingsLayers
 from bridge.settings.options import Keys, Pipeline, Source
 from bridge.settings.secrets import config_file, shown_to_all, with_secrets
 from bridge.settings.text.tree import Document, Expand, Key, Node, resolve
@@ -36,7 +36,7 @@ def _is_text(key: Key) -> bool:
 
 
 def read_pipeline(
-    project: Project,
+    project: SettingsLayers,
     expand: Expand,
     name: str,
     environment: str | None,
@@ -69,7 +69,7 @@ def read_pipeline(
     return pipeline, problems
 
 
-def read_bucket(project: Project, expand: Expand, name: str, environment: str | None) -> Pipeline | None:
+def read_bucket(project: SettingsLayers, expand: Expand, name: str, environment: str | None) -> Pipeline | None:
     """A pipeline with nothing but its name, its bucket and its retention; None if one of them is wrong."""
     layers = project.layers(name, environment)
     document = resolve(replace(layers, value=_lake_part(layers, _BUCKET)), expand, _is_text)

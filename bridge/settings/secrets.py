@@ -10,10 +10,10 @@ from bridge.settings.explain import ErrorPlace
 from bridge.settings.options import Pipeline
 from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
-from bridge.settings.text.tree import Key, Piece
+from bridge.settings.text.tree import Expansion, Key
 
 
-def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Piece]], place: ErrorPlace) -> Pipeline:
+def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Expansion]], place: ErrorPlace) -> Pipeline:
     """The pipeline with all its secrets, including those of its config file. Raises `SettingsError`."""
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config

@@ -24,7 +24,7 @@ from bridge.lake.state.store import StateStore
 if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.load.maintain.rejects.replay import Replayed
-    from bridge.load.maintain.rejects.survey import Criteria, Group
+    from bridge.load.maintain.rejects.survey import Criteria, RejectGroup
 
 
 def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ def _files(chosen: ChosenPipeline, criteria: Criteria, *, several: bool) -> list
     return find(storage, chosen.pipeline.name, view, criteria)
 
 
-def _print_groups(pairs: list[tuple[str, Group]], *, several: bool = False) -> None:
+def _print_groups(pairs: list[tuple[str, RejectGroup]], *, several: bool = False) -> None:
     if not pairs:
         click.echo("no rejects")
         return
@@ -163,7 +163,7 @@ def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     answer.finish(pipeline.name, head, facts, f"{count_of(_sum(removed), 'reject')} deleted")
 
 
-def _sum(groups: list[Group]) -> int:
+def _sum(groups: list[RejectGroup]) -> int:
     return sum(group.records for group in groups)
 
 

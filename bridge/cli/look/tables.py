@@ -88,7 +88,7 @@ _one_stream = stream_option("Which table; not needed if there is only one.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _ListedTable:
     """A table of a pipeline as of its last commit."""
 
     pipeline: Pipeline
@@ -105,14 +105,14 @@ class _Table:
         return visible_columns(self.storage, self.pipeline.name, self.live)
 
 
-def _table(selection: Selection, stream: str | None) -> _Table:
+def _table(selection: Selection, stream: str | None) -> _ListedTable:
     """The table that the arguments mean. Raises `SettingsError` if they mean none, or several."""
     pipeline = selection.pipeline(source=False).pipeline
     storage, view = committed(pipeline)
     if stream is None and len(view.tables) == 1:
         (stream,) = view.tables
     if stream in view.tables:
-        return _Table(pipeline, storage, stream, view.tables[stream], view.n)
+        return _ListedTable(pipeline, storage, stream, view.tables[stream], view.n)
     existing = f"there are: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
     if stream is None:
         text = "which table? there are several" if view.tables else "this pipeline has no table yet"

@@ -45,7 +45,7 @@ def compact(
     singer-bridge compact flights --dry-run
     singer-bridge compact flights -s public-orders --older-than 1d --yes
     """
-    from bridge.load.maintain.compact import Wish, pieces
+    from bridge.load.maintain.compact import CompactOptions, pieces
     from bridge.load.maintain.compact import compact as join
 
     pipeline = selection.pipeline(source=False, tables=True).with_names
@@ -53,14 +53,14 @@ def compact(
     answer.require_consent("to compact all the same: --yes; --dry-run shows it")
     if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-    wish = Wish(_tables(view, pipeline, streams), to_size, older_than)
-    planned = pieces(Log(storage, pipeline.name), view, pipeline, wish)
+    options = CompactOptions(_tables(view, pipeline, streams), to_size, older_than)
+    planned = pieces(Log(storage, pipeline.name), view, pipeline, options)
     if planned and (answer.asks or not is_quiet()):
         _show(planned)
     compacted = None
     if planned and answer.goes_ahead("compact?"):
         with console(err=True).status("compacting") as shown:
-            compacted = join(storage, pipeline, wish, lambda n, of: shown.update(f"compacting, {n} of {of}"))
+            compacted = join(storage, pipeline, options, lambda n, of: shown.update(f"compacting, {n} of {of}"))
         for text in compacted.notes:
             note("note", "bold", text)
     _finish(answer, pipeline.name, view.n, planned, compacted)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.cli import events
 from bridge.cli.run.batch import RunBatch, new_batch, resumed_batch
-from bridge.cli.run.relay import Outcome, Relay, ReportedRun
+from bridge.cli.run.relay import Relay, ReportedRun, RunOutcome
 from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, moment
@@ -102,7 +102,7 @@ class PipelineRunner:
         self._make_class_data()
         return results
 
-    def _result(self, chosen: ChosenPipeline, outcome: Outcome) -> Any:
+    def _result(self, chosen: ChosenPipeline, outcome: RunOutcome) -> Any:
         if outcome.document:
             return loads(outcome.document) if self._reporter.json else None
         hint = "what was committed stays, run again to go on from there; was it killed, or memory short?"

@@ -59,7 +59,7 @@ class TableRollback:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RollbackPlan:
     """The effects of a rollback to commit `to`; two plans are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
@@ -126,7 +126,7 @@ class _Search:
         return None
 
 
-def plan(log: Log, now: Snapshot, to: int) -> Plan:
+def plan(log: Log, now: Snapshot, to: int) -> RollbackPlan:
     """Plan a rollback from `now` to commit `to`; nothing is written.
 
     Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
@@ -152,7 +152,7 @@ def plan(log: Log, now: Snapshot, to: int) -> Plan:
     staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
     restarted = then.staged.keys() - staged.keys()
     changes = (_change(stream, now, then, search) for stream in sorted({*now.tables, *then.tables}))
-    return Plan(
+    return RollbackPlan(
         to=to,
         before=now.state,
         after=then.pipeline_state.without(restarted),
@@ -194,7 +194,9 @@ def _facts(table: TableState) -> tuple[Any, ...]:
     return table.schema, table.version, table.view, table.upserts, table.key
 
 
-def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
+def roll_back(
+    storage: Storage, pipeline: str, to: int, confirmed: RollbackPlan | None = None
+) -> tuple[RollbackPlan, int, list[str]]:
     """Roll a pipeline back; return what was done, the last commit now, and what recovery had to do before.
 
     `confirmed` is the plan that somebody saw and agreed to: `CommitLost` is raised if it would be another one now.
@@ -202,14 +204,14 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
         outcome = _planned(committer, to, confirmed)
-        if isinstance(outcome, Plan) and not outcome.nothing_to_do:
+        if isinstance(outcome, RollbackPlan) and not outcome.nothing_to_do:
             commit_plan(committer, outcome, reason=f"rollback to commit {outcome.to}")
-    if not isinstance(outcome, Plan):
+    if not isinstance(outcome, RollbackPlan):
         raise outcome  # out here: nothing was begun, so the lease is left in good order
     return outcome, committer.view.n, committer.notes
 
 
-def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | BridgeError:
+def _planned(committer: Committer, to: int, confirmed: RollbackPlan | None) -> RollbackPlan | BridgeError:
     try:
         fresh = plan(committer.log, committer.view, to)
     except BridgeError as error:
@@ -220,7 +222,7 @@ def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | Br
     return fresh
 
 
-def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None:
+def commit_plan(committer: Committer, plan: RollbackPlan, **more: Unpack[Facts]) -> None:
     """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
     before = committer.view
     changes = [_table_change(committer, change) for change in plan.tables]

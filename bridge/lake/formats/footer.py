@@ -22,7 +22,7 @@ _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
 _INTEGERS, _BINARY, _LISTS, _MAP, _STRUCT = (4, 5, 6), 8, (9, 10), 11, 12
 
 
-class _Target(Protocol):
+class _Sink(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
 
@@ -31,7 +31,7 @@ class FooterSink:
 
     closed = False
 
-    def __init__(self, file: _Target) -> None:
+    def __init__(self, file: _Sink) -> None:
         self._file = file
         self._held: bytearray | None = None
         self._row_groups = 0

@@ -28,7 +28,7 @@ class Commit:
     again: bool = False
 
 
-class TableLog(Protocol):
+class LoggedTable(Protocol):
     """A table as its own log has it."""
 
     @property
@@ -48,7 +48,7 @@ class OwnLog(Protocol):
     key: str
     """Where it is in the bucket."""
 
-    def look(self) -> TableLog:
+    def look(self) -> LoggedTable:
         """The table as it is now."""
 
     def check(self, table: TableState | None) -> None:

@@ -48,7 +48,7 @@ _ROWS = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CompactOptions:
     """A choice of files: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
 
     streams: frozenset[str] = frozenset()
@@ -86,15 +86,15 @@ class Compacted:
     notes: list[str] = field(default_factory=list)
 
 
-def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
+def pieces(log: Log, view: Snapshot, pipeline: Pipeline, options: CompactOptions) -> list[Piece]:
     """The pieces that are worth compacting; each has fewer files afterwards."""
-    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
+    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - options.older_than) if options.older_than else set()
     result: list[Piece] = []
     for stream, table in sorted(
         view.stream_tables.items()
     ):  # views are not compacted: each change rewrites their files
-        if not wish.streams or stream in wish.streams:
-            file_size = _layout(pipeline, stream, table, wish).file_size
+        if not options.streams or stream in options.streams:
+            file_size = _layout(pipeline, stream, table, options).file_size
             small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]
             names = [name for name in small if f"{table.folder}/{name}" not in fresh]
             result += _pieces(stream, table, _lacking(log, table, names), file_size)
@@ -189,15 +189,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _layout(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> TableLayout:
+def _layout(pipeline: Pipeline, stream: str, table: TableState, options: CompactOptions) -> TableLayout:
     layout = TableLayout.of(pipeline, stream, table.folder, table.format, table.partition_by)
-    return replace(layout, file_size=wish.file_size) if wish.file_size else layout
+    return replace(layout, file_size=options.file_size) if options.file_size else layout
 
 
 def compact(
     storage: Storage,
     pipeline: Pipeline,
-    wish: Wish,
+    options: CompactOptions,
     progress: Callable[[int, int], None] = lambda _finished, _all: None,
 ) -> Compacted:
     """Compact what is worth it, under the lease; `progress` is called with the finished and the total number of pieces.
@@ -205,19 +205,23 @@ def compact(
     Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
     """
     with open_pipeline(storage, pipeline.name) as committer:
-        todo = pieces(committer.log, committer.view, pipeline, wish)
+        todo = pieces(committer.log, committer.view, pipeline, options)
         result = Compacted(committer.view.n, todo, notes=committer.notes)
         if todo:
-            result.written = _rewritten(committer, pipeline, wish, todo, progress)
+            result.written = _rewritten(committer, pipeline, options, todo, progress)
             _commit(committer, result)
     return result
 
 
 def _rewritten(
-    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], progress: Callable[[int, int], None]
+    committer: Committer,
+    pipeline: Pipeline,
+    options: CompactOptions,
+    todo: list[Piece],
+    progress: Callable[[int, int], None],
 ) -> dict[str, list[FileAdd]]:
     view, run, generation = committer.view, committer.run, committer.generation
-    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
+    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], options) for one in todo}
     columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
     context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
     written: dict[str, list[FileAdd]] = {}

@@ -52,7 +52,7 @@ from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import refuse_another_session
 from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.pipe import Feed
-from bridge.load.tap.process import Log
+from bridge.load.tap.process import TapLog
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
@@ -83,7 +83,7 @@ class Run:
         self.request, self.home, self._piped = request, home, piped
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
-        self.echo: Log | None = None
+        self.echo: TapLog | None = None
         self.begun: Callable[[Storage, str, str], None] = lambda *_: None
         self.took_state = False
         self._stop = stop or Stop()

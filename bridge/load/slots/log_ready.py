@@ -39,7 +39,7 @@ order by 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PostgresTable:
     """A table as PostgreSQL knows it. `identity` is its letter: `d`efault, `n`othing, `f`ull, `i`ndex."""
 
     kind: str
@@ -116,10 +116,10 @@ def require_rights(database: Database) -> None:
         raise SlotError("the tap's role may not replicate", hint=f"ALTER ROLE {role} REPLICATION")
 
 
-def read_tables(database: Database, places: Collection[Place]) -> dict[Place, Table]:
+def read_tables(database: Database, places: Collection[Place]) -> dict[Place, PostgresTable]:
     """The tables that exist among these."""
     values = [schema for schema, _ in places], [table for _, table in places]
-    return {(schema, table): Table(*facts) for schema, table, *facts in database.query(_TABLES, *values)}
+    return {(schema, table): PostgresTable(*facts) for schema, table, *facts in database.query(_TABLES, *values)}
 
 
 def _postgres(pipeline: Pipeline, source: SlotSource, database: Database, places: Mapping[str, Place]) -> LogReady:

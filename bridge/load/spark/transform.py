@@ -52,7 +52,7 @@ _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransformPlan:
     """How a stream's rows of one schema are transformed. `read` is the columns into which they are decoded."""
 
     stream: str
@@ -91,7 +91,7 @@ def analysed(spark: SparkSession, statement: Statement, read: TableSchema, strea
     return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
 
 
-def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str | None) -> list[Any]:
+def reports_of(frame: DataFrame, plan: TransformPlan, context: WriteContext, shipped: str | None) -> list[Any]:
     """Load the rows of a plan's stream in these bundles, and return the reports.
 
     Raises `DataError` for a record on which the statement fails.

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from bridge.durations import duration
 from bridge.errors import BridgeError
-from bridge.operate.demo.command import Project
+from bridge.operate.demo.command import DemoProject
 from bridge.operate.demo.project import PIPELINE, SCHEMA
 from bridge.read.query.lake import Lake
 
@@ -53,7 +53,7 @@ def look(lake: Path) -> TableContents:
     )
 
 
-def kill_runs(project: Project, lake: Path, sent: Callable[[str], int]) -> bool:
+def kill_runs(project: DemoProject, lake: Path, sent: Callable[[str], int]) -> bool:
     """Start runs and kill them; return whether the lake was right after each. `sent`: flights up to a bookmark.
 
     It ends early if a run is done before it is killed.

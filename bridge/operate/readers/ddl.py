@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import holds_json
 from bridge.operate.readers import code
-from bridge.operate.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
+from bridge.operate.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, SqlEngine
 from bridge.operate.readers.stores import store_of
 from bridge.operate.readers.table import Table, file_uri
 
@@ -51,7 +51,7 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
         yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
 
 
-def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
+def _columns(table: Table, engine: SqlEngine, form: str = "{name} {type}") -> str:
     """The columns of a CREATE TABLE, a line each."""
     lines = []
     for entry in table.columns:
@@ -187,7 +187,7 @@ class _Dialect:
     manifest: _Write | None = None
     view: _Write | None = None
     manifest_view: _Write | None = None
-    sql: Engine | None = None
+    sql: SqlEngine | None = None
     store: str = ""
     comment: str = "--"
 

@@ -37,7 +37,7 @@ def _numeric(precision: int, scale: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class SqlEngine:
     """One engine's SQL. `struct` is the text before, between name and type, and after; `array` takes the item's type.
 
     `struct` is None if all nested values have one type, which is then `array`.
@@ -98,7 +98,7 @@ def _types(integer: str, number: str, boolean: str, text: str, date: str, timest
 
 _HIVE_TYPES = _types("bigint", "double", "boolean", "string", "date", "timestamp")
 
-DUCKDB = Engine(
+DUCKDB = SqlEngine(
     '"',
     _types("BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP WITH TIME ZONE"),
     _decimal,
@@ -107,10 +107,10 @@ DUCKDB = Engine(
     backslash=False,
     can_name=_any_name,
 )
-SPARK = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
-ATHENA = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
+SPARK = SqlEngine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
+ATHENA = SqlEngine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
 # The default precision of the Hive connector; any other has to be set in its catalog.
-TRINO = Engine(
+TRINO = SqlEngine(
     '"',
     _types("bigint", "double", "boolean", "varchar", "date", "timestamp(3)"),
     _decimal,
@@ -119,7 +119,7 @@ TRINO = Engine(
     backslash=False,
     can_name=_hive_name,
 )
-BIGQUERY = Engine(
+BIGQUERY = SqlEngine(
     "`",
     _types("INT64", "FLOAT64", "BOOL", "STRING", "DATE", "TIMESTAMP"),
     _numeric,
@@ -129,7 +129,7 @@ BIGQUERY = Engine(
     can_name=_plain_name,
     lists_of_lists=False,
 )
-SNOWFLAKE = Engine(
+SNOWFLAKE = SqlEngine(
     '"',
     _types("NUMBER(38, 0)", "FLOAT", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP_LTZ"),
     lambda precision, scale: f"NUMBER({precision}, {scale})",

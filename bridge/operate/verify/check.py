@@ -13,7 +13,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import pipeline_key
 from bridge.lake.storage import Storage
 from bridge.operate.verify.derived import derived, lake
-from bridge.operate.verify.files import Files
+from bridge.operate.verify.files import CheckedFiles
 from bridge.operate.verify.finding import Finding, Report, error
 from bridge.operate.verify.history import History
 
@@ -49,7 +49,7 @@ class Verifier:
             findings.append(error("commits", self.log.key(head), problem, "restore the damaged commits first"))
             view = Snapshot(head)
         else:
-            files = Files(history, view, unfinished, self._whole)
+            files = CheckedFiles(history, view, unfinished, self._whole)
             findings += files.findings(running=bool(running))
             findings += derived(history, view, unfinished=unfinished, running=bool(running))
         return self._report(history, view, running, findings)

@@ -12,7 +12,7 @@ from bridge.lake.records import CommitRecord
 from bridge.lake.storage.parallel import parallel_map
 
 
-class LastCommit:
+class UnpublishedCommit:
     """The last commit that changed files. Its files may not be visible yet: its run is alive, or died."""
 
     def __init__(self, log: Log, record: CommitRecord | None) -> None:
@@ -46,7 +46,7 @@ def damaged_files(log: Log, view: Snapshot, most: int) -> Mapping[str, list[str]
     checked = list(islice(files, most))
     problems = parallel_map(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), checked)
     wrong = [one for one, problem in zip(checked, problems, strict=True) if problem]
-    last = LastCommit(log, next(log.history(view.n, fences=False), None) if wrong else None)
+    last = UnpublishedCommit(log, next(log.history(view.n, fences=False), None) if wrong else None)
     damaged: dict[str, list[str]] = {}
     for stream, key, _ in wrong:
         if not last.is_pending(key):

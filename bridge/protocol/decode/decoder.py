@@ -25,7 +25,7 @@ from bridge.protocol.decode import exact, native
 from bridge.protocol.decode.casting import fitted, null_mask
 from bridge.protocol.decode.changed import Changed, count_nulls
 from bridge.protocol.decode.columns import NeedsExactPath, beyond_decimals, narrow, wide
-from bridge.protocol.decode.exact import DecodedLines, Layout, Reject
+from bridge.protocol.decode.exact import DecodedLines, RecordLayout, Reject
 from bridge.protocol.decode.instants import check_range, dates, moments, timestamps
 from bridge.protocol.decode.json_fields import JsonFieldExtractor
 from bridge.protocol.decode.log_json import log_json, reads_log
@@ -87,7 +87,7 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
     """
     skipped = [field for field in schema.fields if is_left_out(field)]
     fields = [field for field in schema.fields if not is_left_out(field)]
-    layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
+    layout = RecordLayout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
     batch = NativeReader(fields, skipped, layout, prefix).read(data) if native.AVAILABLE else None
     if batch is not None:
         batches = [batch]
@@ -100,7 +100,7 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
     return _joined(batches, fields, schema, envelope=envelope)
 
 
-def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[DecodedLines]:
+def _batches(data: bytes, fast: _FastPath, layout: RecordLayout) -> Iterator[DecodedLines]:
     """Read in pieces, smaller ones where the fast path refuses; data that it keeps refusing costs few attempts."""
     start, size, patience = 0, _WHOLE_BYTES, 1
     while start < len(data):

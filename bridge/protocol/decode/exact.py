@@ -39,7 +39,7 @@ _GROUP = 8
 """Records around an odd one that are converted value by value: halving further costs more than it saves."""
 
 
-class Layout:
+class RecordLayout:
     """A table's columns without the one for extra fields, prepared for reading."""
 
     def __init__(
@@ -115,7 +115,7 @@ class _Row:
     extracted: Any
 
 
-def read(lines: bytes, layout: Layout) -> DecodedLines:
+def read(lines: bytes, layout: RecordLayout) -> DecodedLines:
     """Read complete lines."""
     raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
@@ -127,7 +127,7 @@ def read(lines: bytes, layout: Layout) -> DecodedLines:
     return batch
 
 
-def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
+def _messages(raw: list[bytes], layout: RecordLayout) -> tuple[list[Any], set[int]]:
     """Each line parsed, and the numbers of those that are not plain RECORD messages."""
     with no_collector():
         try:
@@ -149,7 +149,7 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _is_record(message: Any, layout: Layout) -> bool:
+def _is_record(message: Any, layout: RecordLayout) -> bool:
     if type(message) is not dict or type(message.get("record")) is not dict:
         return False
     kind, stream = message.get("type"), layout.stream
@@ -170,7 +170,9 @@ def _loads(line: bytes) -> Any:
 class _Plain:
     """Makes columns of many records at once; lines that must be converted value by value are added to `odd`."""
 
-    def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
+    def __init__(
+        self, raw: list[bytes], messages: list[Any], odd: set[int], layout: RecordLayout, suspect: bool
+    ) -> None:
         self.raw = raw
         self.messages = messages
         self.odd = odd
@@ -242,7 +244,7 @@ class _Plain:
         return pa.array(texts(extras, trusted=self.trusted), pa.string()), outside
 
 
-def _add_odd(batch: DecodedLines, plain: _Plain, layout: Layout) -> None:
+def _add_odd(batch: DecodedLines, plain: _Plain, layout: RecordLayout) -> None:
     """Add the odd lines to the batch: rows in their places, the others as rejects."""
     rows: list[_Row] = []
     numbers = list(plain.numbers)
@@ -288,7 +290,7 @@ def interleave(batch: DecodedLines, other: DecodedLines, numbers: Sequence[int])
     batch.rows += other.rows
 
 
-def _row(line: bytes, layout: Layout, batch: DecodedLines) -> _Row:
+def _row(line: bytes, layout: RecordLayout, batch: DecodedLines) -> _Row:
     """Read one record, value by value. Raises `RecordRejected` if it cannot be stored.
 
     The batch counts fields outside the SCHEMA, and times and marks of deletion that are none.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bridge.protocol.decode import exact
 from bridge.protocol.decode.changed import KINDS
 from bridge.protocol.decode.columns import NeedsExactPath
-from bridge.protocol.decode.exact import DecodedLines, Layout, interleave
+from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
 from bridge.protocol.decode.json_fields import column_of
 from bridge.protocol.decode.others import add_written
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
@@ -51,7 +51,7 @@ class NativeReader:
     """The compiled reader for one table's columns. `skipped`: fields that may hold anything, and are not kept."""
 
     def __init__(
-        self, fields: Sequence[pa.Field], skipped: Sequence[pa.Field], layout: Layout, prefix: bytes | None
+        self, fields: Sequence[pa.Field], skipped: Sequence[pa.Field], layout: RecordLayout, prefix: bytes | None
     ) -> None:
         self._fields, self._layout, self._prefix = fields, layout, prefix or b""
         self._raw = [has_json(field) for field in fields]

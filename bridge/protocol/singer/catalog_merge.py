@@ -31,7 +31,7 @@ _USERS = ("selected", "replication-method", "replication-key", "view-key-propert
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedCatalog:
     """A catalog to keep."""
 
     catalog: Catalog
@@ -41,7 +41,9 @@ class Merged:
     """Places that both the user and the tap have changed."""
 
 
-def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None) -> Merged:
+def merge(
+    before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None
+) -> MergedCatalog:
     """The tap's catalog of `now`, with the edits that made `edited` of `before`.
 
     Without `before` nobody knows what was edited: then only what Singer has the user write comes from `edited`, and a
@@ -49,7 +51,7 @@ def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[S
     """
     old, user = ({stream_id(s): s for s in (catalog or {"streams": []})["streams"]} for catalog in (before, edited))
     back = {stream_id(s): s for s in removed or ()}
-    merged = Merged({**now, "streams": []})
+    merged = MergedCatalog({**now, "streams": []})
     for stream in now["streams"]:
         name = stream_id(stream)
         if before is None:

@@ -69,7 +69,7 @@ class ChangesOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedRows:
     """Rows of files, each of them new."""
 
     commit: int
@@ -86,7 +86,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRows:
     """Rows of a commit that changed rows by their key."""
 
     change: CommitChange
@@ -121,7 +121,7 @@ class Emptied:
         yield TRUNCATE, refit(pa.table({"": pa.nulls(1)}), of.fields)
 
 
-Piece = Added | Merged | Emptied
+Piece = AddedRows | MergedRows | Emptied
 
 
 class ChangePart(InputPartition):  # type: ignore[misc]
@@ -161,13 +161,13 @@ def _pieces(of: ChangesOf, feed: ChangeFeed, change: CommitChange) -> list[Piece
     if change.old.schema is not None and change.replaces(of.keys):
         return [Emptied(n, change.time), *_whole(of, feed, n)]
     if change.merges(of.keys):
-        return [Merged(change)]
-    return [Added(n, change.time, one) for one in bundles(n, change.table, change.new_files, of.partition_bytes)]
+        return [MergedRows(change)]
+    return [AddedRows(n, change.time, one) for one in bundles(n, change.table, change.new_files, of.partition_bytes)]
 
 
 def _whole(of: ChangesOf, feed: ChangeFeed, n: int) -> list[Piece]:
     table, time = feed.table(of.stream, n), feed.time(n)
-    return [Added(n, time, one) for one in bundles(n, table, in_order(table.files), of.partition_bytes)]
+    return [AddedRows(n, time, one) for one in bundles(n, table, in_order(table.files), of.partition_bytes)]
 
 
 def _parts(pieces: Sequence[Piece], size: int) -> list[ChangePart]:

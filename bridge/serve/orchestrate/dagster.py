@@ -76,7 +76,7 @@ def assets(
     settings = read_settings(path, environment)
     names = [pipelines] if isinstance(pipelines, str) else list(pipelines) or list(settings.pipelines)
     return [
-        _Loader(
+        _DefinitionsLoader(
             name=name,
             pipeline=with_names(settings.pipeline(name), home_folder(path)),
             home=home_folder(path),
@@ -90,7 +90,7 @@ def assets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Loader:
+class _DefinitionsLoader:
     """One pipeline as a multi-asset. `name`: in the file; the pipeline's own begins with its environment."""
 
     name: str

@@ -22,7 +22,7 @@ from bridge.lake.runs import new_run_id
 from bridge.lake.storage import lake_of
 from bridge.load.run.plan import Request
 from bridge.serve.service.assigned import Assignment
-from bridge.serve.service.assignment import Report, SparkSettings
+from bridge.serve.service.assignment import RunnerReport, SparkSettings
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.past_runs import served_until
@@ -315,7 +315,7 @@ class RunQueue:
         runner.wait()
         return code
 
-    def _take(self, job: _Job, report: Report) -> None:
+    def _take(self, job: _Job, report: RunnerReport) -> None:
         with self._lock:
             if report.run_id:
                 job.run_id = report.run_id

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import DecodeError, json
 
 from bridge.load.spark.warm import ahead
-from bridge.serve.service.assignment import Ahead, Report, SparkSettings, Work
+from bridge.serve.service.assignment import Ahead, RunnerReport, SparkSettings, Work
 from bridge.settings.options import is_local
 
 _BEHIND = 5.0
@@ -65,7 +65,7 @@ class Runner:
         self._preparing = threading.Thread(target=self._wait_for_spark, name="runner", daemon=True)
         self._preparing.start()
 
-    def run(self, work: Work, report: Callable[[Report], None]) -> int:
+    def run(self, work: Work, report: Callable[[RunnerReport], None]) -> int:
         """Let it do a run, and pass on its reports; return the exit code, negative if a signal killed it.
 
         If it is making a session, the run waits for that.
@@ -108,13 +108,13 @@ class Runner:
 
     def _wait_for_spark(self) -> None:
         """Take the first report, in a thread; those after it are of a run."""
-        report = next(self._reports(), Report(problem="its process has ended"))
+        report = next(self._reports(), RunnerReport(problem="its process has ended"))
         self.problem, self.is_ready = report.problem, report.ready
 
-    def _reports(self) -> Iterator[Report]:
+    def _reports(self) -> Iterator[RunnerReport]:
         while not self._reports_pipe.closed and (line := self._reports_pipe.readline()):
             with suppress(DecodeError):  # half of one, if the process was killed
-                yield json.decode(line, type=Report)
+                yield json.decode(line, type=RunnerReport)
                 continue
         self._reports_pipe.close()
 

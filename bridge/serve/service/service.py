@@ -36,7 +36,7 @@ _LOOKS = 4
 """How many buckets are asked at once."""
 
 
-class Service:
+class PipelineService:
     """One service for one bridge.yaml. `runs` starts and stops runs, for a page; see `bridge.serve.service.runs`."""
 
     def __init__(self, path: Path, environment: str | None, log: ServiceLog) -> None:

@@ -43,7 +43,7 @@ def is_partitioned_by(metadata: TableMetadata, partition_by: Sequence[Any]) -> b
 
 
 @dataclass(slots=True)
-class Layout:
+class IcebergLayout:
     """The specs and orders of a table, and those that one commit adds. Not for several threads at once."""
 
     schema: Schema
@@ -61,7 +61,7 @@ class Layout:
     _old: TableMetadata | None = None
 
     @classmethod
-    def of(cls, old: TableMetadata | None, schema: Schema, partition_by: Sequence[Any]) -> Layout:
+    def of(cls, old: TableMetadata | None, schema: Schema, partition_by: Sequence[Any]) -> IcebergLayout:
         """The layout of a commit that adds no file yet."""
         layout = cls(
             schema,

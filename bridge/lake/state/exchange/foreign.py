@@ -11,7 +11,7 @@ from bridge.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ConversionRequest:
     """A person's request. `which` is the name of a STATE where a file holds several."""
 
     which: str | None = None

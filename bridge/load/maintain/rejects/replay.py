@@ -52,7 +52,7 @@ _REFUSED = "of a commit that the guard refused: the next run brings these record
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """The result for one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
 
     `why`: the reason if nothing of the stream can be loaded, otherwise empty.
@@ -70,7 +70,7 @@ class Replayed:
     `unread`: how many requested records a rehearsal left out, as it read a sample.
     """
 
-    streams: dict[str | None, Outcome]
+    streams: dict[str | None, ReplayOutcome]
     commit: int
     notes: tuple[str, ...] = ()
     unread: int = 0
@@ -130,12 +130,12 @@ def _judged(
     criteria: Criteria,
     placement: TablePlanner,
     requested: Iterable[RejectFile],
-) -> tuple[dict[str | None, Outcome], list[_Work]]:
+) -> tuple[dict[str | None, ReplayOutcome], list[_Work]]:
     """Read the requested rejects with the columns that their tables have now."""
-    outcomes: dict[str | None, Outcome] = {}
+    outcomes: dict[str | None, ReplayOutcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in requested:
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, ReplayOutcome(why=_obstacle(file.stream, pipeline, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
@@ -191,7 +191,9 @@ def _columns(
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
-def _judge(file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, work: _Work, outcome: Outcome) -> None:
+def _judge(
+    file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, work: _Work, outcome: ReplayOutcome
+) -> None:
     """Decide which records of a file fit. A file of which none does stays as it is."""
     requested = [number for number, reject in enumerate(rejects) if criteria.says(reject["reason"])]
     raw = {number: raw_of(rejects[number]) for number in requested}

@@ -43,7 +43,7 @@ class Criteria:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RejectGroup:
     """Rejects of one stream and run that have one reason."""
 
     stream: str | None
@@ -79,7 +79,7 @@ def _listed(storage: Storage, pipeline: str) -> list[str]:
     return [key for keys in names for key in keys if key.endswith(".jsonl")]
 
 
-def groups(files: list[RejectFile], criteria: Criteria) -> list[Group]:
+def groups(files: list[RejectFile], criteria: Criteria) -> list[RejectGroup]:
     """Sum up the requested rejects, in the order of the files."""
     records: Counter[tuple[str | None, str, str]] = Counter()
     sizes: Counter[tuple[str | None, str, str]] = Counter()
@@ -88,7 +88,7 @@ def groups(files: list[RejectFile], criteria: Criteria) -> list[Group]:
             if criteria.says(reason):
                 records[file.stream, file.run, reason] += lines
                 sizes[file.stream, file.run, reason] += size
-    return [Group(*key, count, sizes[key]) for key, count in records.items()]
+    return [RejectGroup(*key, count, sizes[key]) for key, count in records.items()]
 
 
 def orphans(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> list[str]:

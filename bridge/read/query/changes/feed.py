@@ -32,7 +32,7 @@ class WholeTable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FeedStep:
     """The change that a commit made to a table. The parts are read once, in their order."""
 
     at: Position
@@ -128,7 +128,7 @@ class ChangeFeed:
         tables = (rows for part in parts for rows in part.tables())
         return any(not_finite(rows) or any(column.null_count for column in rows.columns) for rows in tables)
 
-    def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> Step:
+    def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> FeedStep:
         """All rows of a table after a commit, with these columns.
 
         Raises `WholeTable` or `CommitExpired` if that cannot be had any more.
@@ -137,15 +137,15 @@ class ChangeFeed:
             raise WholeTable(_ANEW)
         table = self._view(at.commit).tables.get(stream, TableState("", None))
         files = CommitFiles(self._log, at.commit, table)
-        return Step(at, iter([FilePart(files, name, fields) for name in in_order(table.files)]))
+        return FeedStep(at, iter([FilePart(files, name, fields) for name in in_order(table.files)]))
 
-    def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[Step]:
+    def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[FeedStep]:
         """Yield what each commit after `at` changed in these columns; `keys` are those that tell the rows apart.
 
         Raises `WholeTable` before the first, or `CommitExpired`, maybe in the middle, if only the whole table is right.
         """
         for change in self.unreplaced_changes(stream, at, keys):
-            yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
+            yield FeedStep(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
 
     def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[CommitChange]:
         """The changes since a commit, none of which replaced the table. Raises as `since`.

@@ -16,7 +16,7 @@ from bridge.lake.runs import is_run_id
 from bridge.read.query.runs import latest_runs, stream_results
 from bridge.read.query.views import list_views
 from bridge.serve.service.runs import LiveRun
-from bridge.serve.service.web.sight import Sight
+from bridge.serve.service.web.pipeline_status import PipelineStatus
 from bridge.serve.service.web.site import Site, number, site_of
 
 _MOST = 1000
@@ -42,7 +42,7 @@ def pipelines(request: Request) -> Response:
     return answer([_facts(site, sight) for sight in site.watch.all(_PATIENCE)])
 
 
-def _facts(site: Site, sight: Sight) -> dict[str, Any]:
+def _facts(site: Site, sight: PipelineStatus) -> dict[str, Any]:
     following = site.runs.next_run(sight.key) if sight.shown.in_file else None
     facts: dict[str, Any] = {"name": sight.key, "in_file": sight.shown.in_file}
     if sight.status:

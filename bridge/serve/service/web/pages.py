@@ -19,15 +19,15 @@ from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.state.history import steps
 from bridge.lake.state.store import StateStore
 from bridge.lake.stream_files import replication_methods
-from bridge.load.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, first_files, groups, read
+from bridge.load.maintain.rejects.survey import STDOUT, Criteria, RejectGroup, blamed, find, first_files, groups, read
 from bridge.protocol.singer.state import bookmark
 from bridge.read.query.changes.commit_effects import CommitStep, commit_step, commit_steps
 from bridge.read.query.runs import latest_runs
 from bridge.read.query.views import list_views
 from bridge.serve.service.web.pictures.steps import growth, pictures
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipeline_status import PipelineStatus, RunFacts
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page
-from bridge.serve.service.web.sight import RunFacts, Sight
 from bridge.serve.service.web.site import Site, number, site_of
 from bridge.settings.effective import effective, to_yaml
 
@@ -96,7 +96,7 @@ def pipeline(request: Request) -> Response:
     return page(request, "pipeline.html", **_common(site, shown, sight), **facts)
 
 
-def _streams(shown: Shown, log: Log, view: Snapshot, sight: Sight) -> list[dict[str, Any]]:
+def _streams(shown: ListedPipeline, log: Log, view: Snapshot, sight: PipelineStatus) -> list[dict[str, Any]]:
     """A row for each stream that has a table or a bookmark."""
     methods, pipeline = replication_methods(log, view), shown.with_names
     marks: dict[str, Any] = sight.status["bookmarks"] if sight.status else {}
@@ -209,7 +209,7 @@ def criteria(request: Request) -> Criteria:
     return Criteria(**asked)
 
 
-def _by_stream(every: Iterable[Group]) -> Counter[str]:
+def _by_stream(every: Iterable[RejectGroup]) -> Counter[str]:
     counts = Counter[str]()
     for group in every:
         counts[STDOUT if group.stream is None else group.stream] += group.records
@@ -226,20 +226,20 @@ def settings(request: Request) -> Response:
     return page(request, "settings.html", **_common(site, shown, sight), text=text, every=every)
 
 
-def _asked(request: Request) -> tuple[Site, Shown, Sight]:
+def _asked(request: Request) -> tuple[Site, ListedPipeline, PipelineStatus]:
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.watch.one(shown)
 
 
-def _readable(request: Request) -> tuple[Site, Shown, Sight]:
+def _readable(request: Request) -> tuple[Site, ListedPipeline, PipelineStatus]:
     """The same, for a page that reads the bucket. Raises `LakeError` if that does not answer."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.sight(shown)
 
 
-def _common(site: Site, shown: Shown, sight: Sight) -> dict[str, Any]:
+def _common(site: Site, shown: ListedPipeline, sight: PipelineStatus) -> dict[str, Any]:
     """The values for the head of each page of a pipeline."""
     return {"shown": shown, "sight": sight, "live": site.watch.live(shown.key), "tab": "pipelines"}
 

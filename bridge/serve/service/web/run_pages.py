@@ -15,7 +15,7 @@ from bridge.lake.runs import RunRecord, log_key
 from bridge.load.run.scratch import Scratch
 from bridge.read.query.runs import run_bookmarks
 from bridge.serve.service.web.pages import steps_of
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page, plain
 from bridge.serve.service.web.site import site_of
 
@@ -47,7 +47,7 @@ def _retry(record: RunRecord) -> dict[str, Any]:
     return {"stream": record.requested.get("streams"), **asked, "resume": not asked["full"]}
 
 
-def _can(shown: Shown, record: RunRecord | None, live: object) -> dict[str, bool]:
+def _can(shown: ListedPipeline, record: RunRecord | None, live: object) -> dict[str, bool]:
     """The actions that a run allows: only one of this service can be stopped from here."""
     is_over = record is not None and record.status != "running" and live is None
     return {"stop": live is not None, "retry": is_over and shown.in_file}
@@ -73,7 +73,7 @@ def _texts(file: BinaryIO) -> Iterator[str]:
         yield plain(decoder.decode(b"", True))
 
 
-def _opened(shown: Shown, run_id: str, suffix: str) -> BinaryIO:
+def _opened(shown: ListedPipeline, run_id: str, suffix: str) -> BinaryIO:
     """A run's log. Of a run that is under way the bucket has at most the end, and its own machine all of it."""
     scratch = Scratch(shown.home, shown.settings, run_id)
     try:

@@ -18,7 +18,7 @@ from bridge.operate.readers.history import Version, schema_history
 from bridge.read.query.growth import LatestCommits
 from bridge.read.query.head import newest_rows
 from bridge.serve.service.web.pictures.steps import pictures
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page
 from bridge.serve.service.web.site import site_of
 
@@ -80,7 +80,7 @@ def _versions(log: Log, stream: str, live: TableState, latest: LatestCommits) ->
     return list(schema_history(latest.records, stream, visible))[::-1]
 
 
-def _statements(shown: Shown, log: Log, stream: str, live: TableState) -> dict[str, str]:
+def _statements(shown: ListedPipeline, log: Log, stream: str, live: TableState) -> dict[str, str]:
     """How each engine reads the table; one that cannot is left out."""
     statements, server = {}, shown.settings.destination.store_options
     for dialect in DIALECTS:

@@ -15,7 +15,7 @@ from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.recover import recover
-from bridge.lake.commit.rollback import Plan, follows_a_log, plan, roll_back
+from bridge.lake.commit.rollback import RollbackPlan, follows_a_log, plan, roll_back
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.pipeline_state import PipelineState
@@ -357,7 +357,7 @@ def test_a_plan_writes_nothing(shop: Shop) -> None:
     """Looking at what would be done leaves every file as it is."""
     everything = Lake(shop.root).everything()
     shown = plan(Log(shop.storage, "shop"), head(shop), 1)
-    assert isinstance(shown, Plan)
+    assert isinstance(shown, RollbackPlan)
     changes = {c.stream: (c.now.rows, c.then.rows, len(c.back), len(c.removed)) for c in shown.tables}
     assert changes == {"orders": (1, 1, 1, 1), "users": (1, 0, 0, 1)}
     assert Lake(shop.root).everything() == everything

@@ -41,7 +41,7 @@ def at_most(text: str) -> str:
     return text if len(text) <= cut else text[:cut] + _LAST
 
 
-class Unsaid:
+class MissingStats:
     """Collects, over the row groups of one file, what its footer will leave out."""
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class Unsaid:
         self.nans: set[Path] = set()
 
     @classmethod
-    def read(cls, metadata: dict[bytes, bytes] | None) -> Unsaid:
+    def read(cls, metadata: dict[bytes, bytes] | None) -> MissingStats:
         """Read the note of a file; empty without one. Raises `ValueError` for a note that is not ours."""
-        unsaid = cls()
+        missing = cls()
         for entry in orjson.loads((metadata or {}).get(KEY, b"[]")):
             path = tuple(entry["column"])
             if "min" in entry:
-                unsaid.texts[path] = entry["min"], entry["max"]
+                missing.texts[path] = entry["min"], entry["max"]
             if "nan" in entry:
-                unsaid.nans.add(path)
-        return unsaid
+                missing.nans.add(path)
+        return missing
 
     def observe(self, rows: pa.Table) -> Iterator[int]:
         """Take in the rows of one row group; yield the places of the file's columns that have NaN in it."""

@@ -14,7 +14,7 @@ _LONGEST = 1 << 20
 """Bytes kept of one line that is not a message."""
 
 
-class Strays:
+class IgnoredMessages:
     """Counts them, and keeps the lines that are no messages for the next commit."""
 
     def __init__(self, max_noise: int, redact: Redactor) -> None:
