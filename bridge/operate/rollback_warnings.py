@@ -24,7 +24,7 @@ def rollback_warnings(pipeline: Pipeline, home: Path, shown: RollbackPlan, name:
     if streams := follows_a_log(shown.before, shown.after.shown, _log_based(pipeline, home, shown)):
         warnings.append(
             f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
-            "again: the database lets go of what was once confirmed. If it has, load anew: "
+            "again: the database may have deleted that part of its log. If so, reload the table: "
             f"{reload(pipeline, streams, name)}"
         )
     if text := piped_warning(pipeline, name):

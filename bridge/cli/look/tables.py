@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bridge.operate.readers.history import Version
     from bridge.settings.options import Pipeline
 
-_NO_KEY = "key: not certain, as rows may be there twice that came before rows were merged; run --full makes it so"
+_NO_KEY = "key: not certain, rows from before rows were merged may be there twice; run --full makes it certain"
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 

@@ -105,7 +105,7 @@ class PipelineRunner:
     def _result(self, chosen: ChosenPipeline, outcome: RunOutcome) -> Any:
         if outcome.document:
             return loads(outcome.document) if self._reporter.json else None
-        hint = "what was committed stays, run again to go on from there; was it killed, or memory short?"
+        hint = "what was committed stays: run again to go on from there. Was it killed, or did memory run out?"
         error = EngineError("the run's process ended without a result", hint=hint, exit_code=outcome.code)
         if outcome.code:
             outcome.code = events.report(error)

@@ -165,8 +165,12 @@ def plan(log: Log, now: Snapshot, to: int) -> RollbackPlan:
 
 
 def _too_late(to: int, missing: list[str], earliest: int | None) -> LakeError:
-    possible = f"the earliest commit that can be had is {earliest}" if earliest else "none but the last can be had"
-    hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
+    possible = (
+        f"the earliest commit that can be restored is {earliest}"
+        if earliest
+        else "only the last commit can be restored"
+    )
+    hint = f"removed files are kept for `retention.trash`; {possible}; or load again: singer-bridge run NAME --full"
     more = {"and_others": len(missing) - 1} if len(missing) > 1 else {}
     return LakeError("a file of that commit is gone", hint=hint, commit=to, file=missing[0], **more)
 
@@ -218,7 +222,7 @@ def _planned(committer: Committer, to: int, confirmed: RollbackPlan | None) -> R
         return error
     if confirmed is not None and fresh != confirmed:
         hint = "look at it again: --dry-run shows what it would do now"
-        return CommitLost("the lake is not as it was shown any more", hint=hint, commit=committer.view.n)
+        return CommitLost("the lake has changed since it was shown", hint=hint, commit=committer.view.n)
     return fresh
 
 

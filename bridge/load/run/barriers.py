@@ -185,7 +185,7 @@ class BarrierPolicy:
         what = (
             "load_method is overwrite, but the tap sent changes: they were added, and rows that changed are there twice"
         )
-        return [f"{', '.join(names)}: {what}. Set load_method: upsert, and have the tap send the whole table once"]
+        return [f"{', '.join(names)}: {what}. Set load_method: upsert, and let the tap send the whole table once"]
 
     def state(self, raw: bytes) -> None:
         """Note a STATE: a possible barrier."""

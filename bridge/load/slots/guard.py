@@ -353,7 +353,7 @@ def _usable(run: _Run, database: Database) -> SlotFacts:
     if standby := facts is None and database.in_recovery:
         create += " (on a standby, it ends after select pg_log_standby_snapshot(); on the primary)"
     if standby and database.version < _MIN_STANDBY:
-        hint = "have the tap read from the primary, or from a standby of PostgreSQL 16"
+        hint = "let the tap read from the primary, or from a standby of PostgreSQL 16"
         raise SlotError("a standby of this version of PostgreSQL has no logical replication slots", hint=hint)
     if facts is None:
         again = (

@@ -266,7 +266,7 @@ def long_sum(item: Aggregate) -> str:
 
 def fewer_rows(view: View) -> str:
     """The error of a view that does not have the rows that are removed."""
-    return f"the view {view.name} has less than no rows of a group: fill it anew"
+    return f"the view {view.name} counts fewer than zero rows in a group: fill it anew"
 
 
 def _total(text: str, item: Aggregate) -> str:

@@ -35,7 +35,7 @@ _TAIL = 256 << 10
 _AT_ONCE = 3
 """Objects that are uploaded at once; memory holds some parts of each."""
 _SHARE_FOLDER = (
-    "the bucket is a folder: have the driver and all executors share it under the same path, or use a bucket of a store"
+    "the bucket is a folder: let the driver and all executors share it under the same path, or use a bucket of a store"
 )
 _REACH_BUCKET = "let every executor reach the bucket, with keys of its own: docs/cluster.md"
 _NO_SPACE = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"

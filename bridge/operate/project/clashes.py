@@ -45,7 +45,7 @@ class Clash:
         """The settings that avoid the clash."""
         apart = f"{self.folder}/{{pipeline}}"
         return (
-            f"give each a folder of its own: destination: {{path: {apart}}}; or have both add to the same tables: "
+            f"give each a folder of its own: destination: {{path: {apart}}}; or let both add to the same tables: "
             "destination: {shared: true, load_method: append-only}"
         )
 

@@ -15,7 +15,7 @@ def notes(table: Table, dialect: str) -> Iterator[str]:
     if dialect == "duckdb":
         yield "first: CREATE SECRET (TYPE gcs, KEY_ID '...', SECRET '...'); with an HMAC key, as DuckDB takes no other"
     elif dialect == "spark":
-        yield "needs Google's gcs-connector, but on Dataproc, and on Google's machines no more than that"
+        yield "needs Google's gcs-connector, which Dataproc has; on Google's machines nothing else"
         if server := table.gcs.endpoint_url:
             yield f"and spark.hadoop.fs.gs.storage.root.url={server}"
     elif dialect == "athena":

@@ -21,7 +21,7 @@ def notes(table: Table, dialect: str) -> Iterator[str]:
         options += ["USE_SSL false"] if server and server.startswith("http:") else []
         yield f"first: CREATE SECRET ({', '.join(options)});"
     elif dialect == "spark":
-        yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
+        yield "needs hadoop-aws and, except on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
         if server:
             yield f"and spark.hadoop.fs.s3a.endpoint={server}, spark.hadoop.fs.s3a.path.style.access=true"
     elif dialect == "athena" and host:

@@ -202,7 +202,7 @@ def _row_at(file: pq.ParquetFile, group: int, at: int, columns: Sequence[str]) -
         if at < batch.num_rows:
             return pa.Table.from_batches([batch.slice(at, 1)])
         at -= batch.num_rows
-    raise pa.ArrowInvalid("a row group has less rows than its footer says")
+    raise pa.ArrowInvalid("a row group has fewer rows than its footer says")
 
 
 def _equal(column: pa.ChunkedArray, value: Any) -> Any:

@@ -44,7 +44,7 @@ def after_run(
                 add_warnings(storage, record, warnings)
         return warnings
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
-        return [f"nobody was told of this run: {type(error).__name__}"]
+        return [f"no receiver was notified of this run: {type(error).__name__}"]
 
 
 def end_lineage(storage: Storage, pipeline: str, run: str, lineage: Lineage) -> None:

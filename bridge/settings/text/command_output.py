@@ -130,7 +130,7 @@ def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
     program = Path(words[0]).name
     code, printed, errors = _run(words, folder, environ)
     if len(printed) > _MOST:
-        hint = "a secret is short: have the command print nothing else"
+        hint = "a secret is short: make the command print nothing else"
         raise SettingsError(f"${{cmd:...}} printed more than {_MOST // 1024} KiB", hint=hint, command=program)
     own_words = _last_line(errors, printed)
     if code is None:
@@ -144,10 +144,10 @@ def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
     try:
         output = printed.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        hint = "have it print text; encode bytes, such as with base64"
+        hint = "make it print text; encode bytes, such as with base64"
         raise SettingsError("the output of ${cmd:...} is not UTF-8", hint=hint, command=program) from None
     if not output:
-        hint = own_words or "have it print the value to stdout"
+        hint = own_words or "make it print the value to stdout"
         raise SettingsError("${cmd:...} printed nothing", hint=hint, command=program)
     return output
 

@@ -272,7 +272,7 @@ def _delta_schema(schema: TableSchema) -> str:
     try:
         return str(Schema.from_arrow(plain).to_json())
     except Exception as error:  # delta-rs does not document what it raises
-        hint = "have the stream's schema say another type, or use format: parquet"
+        hint = "give the column another type in the stream's SCHEMA, or use format: parquet"
         raise DataError(f"Delta has no such type: {error}", hint=hint) from error
 
 

@@ -65,7 +65,7 @@ _HINTS = {
 _REASON_HINTS = {
     "retentionPolicyNotMet": "remove the bucket's retention policy, or choose another bucket: objects must be replaced",
     "objectUnderActiveHold": "switch off the bucket's default hold, or choose another bucket: objects must be replaced",
-    "userProjectMissing": "the bucket lets who asks pay: set destination.gcs.project to the project that pays",
+    "userProjectMissing": "the requester pays for this bucket: set destination.gcs.project to the project that pays",
     "billingNotEnabled": "enable billing for the project of the bucket",
     "accountDisabled": "enable billing for the project of the bucket",
 }

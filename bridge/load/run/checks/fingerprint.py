@@ -156,7 +156,7 @@ def _stream(
 def _outcome(method: str) -> str:
     if method == "FULL_TABLE":
         return "its table will be replaced by what the tap sends, unless load_method is append-only"
-    return "all of its rows may come once more, beside those that its table has"
+    return "all of its rows may be extracted again, and added a second time"
 
 
 def _tap(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:

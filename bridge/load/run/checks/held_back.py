@@ -121,7 +121,7 @@ class HeldBack:
     def _spread(self, held: str) -> None:
         family = self._family(held)
         for other in sorted(family - self.errors.keys()):
-            text = f"it goes together with {held}, which is held back"
+            text = f"{held} failed, and this stream shares a bookmark with it"
             self.errors[other] = DataError(text, hint=f"see what holds {held} back")
         self.names |= self._pipeline.all_names(family)
 

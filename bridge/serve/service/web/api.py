@@ -151,6 +151,6 @@ async def events(request: Request) -> Response:
     """Stream all that happens from now on, as server-sent events."""
     hub = site_of(request).hub
     if hub.is_full:
-        raise HTTPException(503, "too many listen already: close some, or ask /api/pipelines now and then")
+        raise HTTPException(503, "too many programs listen already: close some, or ask /api/pipelines now and then")
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(hub.listen(), media_type="text/event-stream", headers=headers)

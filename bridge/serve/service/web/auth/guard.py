@@ -73,7 +73,7 @@ class LoginGuard:
         """The answer to a request that goes no further; None for one that does."""
         access, path, headers = self._access, request.scope["path"], request.headers
         if not access.knows_host(headers):
-            return _refused(request, 421, "this name is none of this machine", "open it as http://127.0.0.1:PORT")
+            return _refused(request, 421, "this machine does not have this name", "open it as http://127.0.0.1:PORT")
         bearer = access.has_bearer(headers)
         if not (session.is_in or bearer or path.startswith(_OPEN)):
             if path.startswith(_OF_PROGRAMS) or request.method != "GET":
