@@ -35,11 +35,11 @@ def rollback(selection: Selection, *, commit: int, answer: Answer) -> None:
     singer-bridge rollback 1 flights --yes
     """
     chosen = selection.pipeline(source=False)
-    storage, view = committed(chosen.pipeline)
+    storage, snapshot = committed(chosen.pipeline)
     answer.require_consent("to go back all the same: --yes; --dry-run shows it")
     if not answer.dry_run:
         StateStore.at(storage, chosen.pipeline.name).refuse_if_held()
-    planned = plan(Log(storage, chosen.pipeline.name), view, commit)
+    planned = plan(Log(storage, chosen.pipeline.name), snapshot, commit)
     if (answer.asks or not is_quiet()) and not planned.nothing_to_do:
         _show(planned)
     warnings, head = rollback_warnings(chosen.pipeline, chosen.home, planned, typed(chosen.pipeline)), planned.head

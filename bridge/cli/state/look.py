@@ -91,12 +91,12 @@ def _cell(value: Any) -> str:
 def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    view = log.view(seen.version) if seen.version else Snapshot()
-    committed_ones = bookmarks(view.state)
-    methods = replication_methods(log, view)
+    snapshot = log.view(seen.version) if seen.version else Snapshot()
+    committed_ones = bookmarks(snapshot.state)
+    methods = replication_methods(log, snapshot)
     for stream, value in bookmarks(seen.state).items():
         is_edited = seen.edited and not same(committed_ones.get(stream), value)
-        at = None if is_edited else view.bookmark_changed_at.get(stream)
+        at = None if is_edited else snapshot.bookmark_changed_at.get(stream)
         commit = last_move(log, seen.version, stream, at) if at else None
         when = f"{at[:19]}Z" if at else None
         facts = {"pipeline": pipeline.name, "stream": stream, "replication_method": methods.get(stream)}

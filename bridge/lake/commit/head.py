@@ -20,8 +20,8 @@ class Head:
     replaced it changes nothing.
     """
 
-    def __init__(self, log: Log, view: Snapshot) -> None:
-        self.log, self.storage, self.view = log, log.storage, view
+    def __init__(self, log: Log, snapshot: Snapshot) -> None:
+        self.log, self.storage, self.view = log, log.storage, snapshot
         self._versions: dict[str, str | None] = {}
 
     def check(self) -> None:

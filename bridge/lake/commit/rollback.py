@@ -94,11 +94,11 @@ class _Search:
         for record in records:
             self._trail.follow(log.pipeline, record)
 
-    def locate(self, view: Snapshot) -> list[str]:
+    def locate(self, snapshot: Snapshot) -> list[str]:
         """Find all files of the tables that were; return the keys of those that are nowhere any more."""
-        tables = view.tables.values()
+        tables = snapshot.tables.values()
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
-        files = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
+        files = [(self._trail.file(key, snapshot.n), size) for key, size in keys.items()]
         new = [one for one in files if one[0] not in self._places]
         self._places |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
         return [file[0] for file, _ in files if self._places[file] is None]
@@ -118,10 +118,10 @@ class _Search:
 
     def earliest(self) -> int | None:
         """The first later commit of which nothing is gone, None if there is none before the last one."""
-        view, voided = self._then, {record.voids for record in self._records}
+        snapshot, voided = self._then, {record.voids for record in self._records}
         for record in self._records[:-1]:
-            view = view.after(record)
-            if record.n not in voided and not self.locate(view):
+            snapshot = snapshot.after(record)
+            if record.n not in voided and not self.locate(snapshot):
                 return record.n
         return None
 

@@ -86,12 +86,12 @@ class Compacted:
     notes: list[str] = field(default_factory=list)
 
 
-def pieces(log: Log, view: Snapshot, pipeline: Pipeline, options: CompactOptions) -> list[Piece]:
+def pieces(log: Log, snapshot: Snapshot, pipeline: Pipeline, options: CompactOptions) -> list[Piece]:
     """The pieces that are worth compacting; each has fewer files afterwards."""
-    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - options.older_than) if options.older_than else set()
+    fresh = _fresh(log, snapshot.n, datetime.now(timezone.utc) - options.older_than) if options.older_than else set()
     result: list[Piece] = []
     for stream, table in sorted(
-        view.stream_tables.items()
+        snapshot.stream_tables.items()
     ):  # views are not compacted: each change rewrites their files
         if not options.streams or stream in options.streams:
             file_size = _layout(pipeline, stream, table, options).file_size
@@ -220,9 +220,9 @@ def _rewritten(
     todo: list[Piece],
     progress: Callable[[int, int], None],
 ) -> dict[str, list[FileAdd]]:
-    view, run, generation = committer.view, committer.run, committer.generation
-    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], options) for one in todo}
-    columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
+    snapshot, run, generation = committer.view, committer.run, committer.generation
+    layouts = {one.stream: _layout(pipeline, one.stream, snapshot.tables[one.stream], options) for one in todo}
+    columns = {stream: _columns(committer, snapshot.tables[stream]) for stream in layouts}
     context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
     written: dict[str, list[FileAdd]] = {}
     with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
@@ -285,16 +285,16 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 
 def _commit(committer: Committer, result: Compacted) -> None:
-    storage, view = committer.storage, committer.view
-    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    storage, snapshot = committer.storage, committer.view
+    changes = parallel_map(storage, lambda stream: _change(storage, snapshot, result, stream), list(result.written))
     committer.commit(
-        view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
+        snapshot.pipeline_state, list(changes), kind="compact", staged=snapshot.staged, reason="small files were joined"
     )
-    StreamFiles(committer.log, view).follow(committer.view)
+    StreamFiles(committer.log, snapshot).follow(committer.view)
     result.head = committer.view.n
 
 
-def _change(storage: Storage, view: Snapshot, result: Compacted, stream: str) -> TableChange:
-    table = view.tables[stream]
+def _change(storage: Storage, snapshot: Snapshot, result: Compacted, stream: str) -> TableChange:
+    table = snapshot.tables[stream]
     removes = [name for one in result.pieces if one.stream == stream for name in one.names]
     return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

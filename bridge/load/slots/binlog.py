@@ -159,12 +159,18 @@ class BinlogGuard:
 
 
 def binlog_guard(
-    pipeline: Pipeline, database: SourceDatabase, storage: Storage, view: Snapshot, streams: list[str], *, full: bool
+    pipeline: Pipeline,
+    database: SourceDatabase,
+    storage: Storage,
+    snapshot: Snapshot,
+    streams: list[str],
+    *,
+    full: bool,
 ) -> BinlogGuard | None:
     """The guard of a run of LOG_BASED `streams`, None if its tap reads no binary log that we know."""
     if not streams or database.kind != "mysql":
         return None
-    return BinlogGuard(pipeline, database, storage, view, streams, full)
+    return BinlogGuard(pipeline, database, storage, snapshot, streams, full)
 
 
 def _binlog(database: SourceDatabase, positions: Collection[tuple[str, int]]) -> Binlog:

@@ -90,12 +90,12 @@ class SlotGuard:
         }
         return {**state, "bookmarks": marks}
 
-    def committed(self, view: Snapshot) -> None:
+    def committed(self, snapshot: Snapshot) -> None:
         """Note a commit."""
         if self.keeper:
-            self.keeper.committed(view)
+            self.keeper.committed(snapshot)
         if self.binlog:
-            self.binlog.view = view
+            self.binlog.view = snapshot
 
     def close(self, *, ended: bool) -> list[str]:
         """Release what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
@@ -138,7 +138,7 @@ class _Run:
 
 
 def check(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
+    pipeline: Pipeline, argv: Sequence[str], storage: Storage, snapshot: Snapshot, catalog: Catalog | None, asked: Asked
 ) -> _Run | None:
     """The run of LOG_BASED streams, if it is one. Writes nothing, and asks no database.
 
@@ -147,7 +147,7 @@ def check(
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
     if source is None or not streams:
         return None
-    run = _Run(pipeline, source, NoteFile(storage, pipeline.name), view, catalog, streams, asked)
+    run = _Run(pipeline, source, NoteFile(storage, pipeline.name), snapshot, catalog, streams, asked)
     if not asked.full and (lossy := [stream for stream in run.exposed if stream in streams]):
         raise SlotError(
             "LOG_BASED streams may have lost rows: a run without the slot guard, or one that was to load them again, "
@@ -164,15 +164,15 @@ def begin(
     pipeline: Pipeline,
     source: SourceDatabase,
     storage: Storage,
-    view: Snapshot,
+    snapshot: Snapshot,
     catalog: Catalog | None,
     asked: Asked,
 ) -> SlotGuard:
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
-    run = check(pipeline, source.argv, storage, view, catalog, asked)
+    run = check(pipeline, source.argv, storage, snapshot, catalog, asked)
     if run is None:
         streams = log_based(pipeline, catalog)
-        binlog = binlog_guard(pipeline, source, storage, view, streams, full=asked.full)
+        binlog = binlog_guard(pipeline, source, storage, snapshot, streams, full=asked.full)
         return SlotGuard(warnings=binlog.begin() if binlog else [], binlog=binlog)
     if reason := _impossible(pipeline, run.source):
         return _unguarded(run, reason)

@@ -39,11 +39,13 @@ def left_in_lake(pipeline: Pipeline, storage: Storage) -> Iterator[Left]:
     if pipeline.name not in pipelines_in(storage):
         return
     log = Log(storage, pipeline.name)
-    view = log.view(log.latest())
-    rows = sum(table.rows for table in view.tables.values())
-    counts = f"{len(view.tables):,} table{'' if len(view.tables) == 1 else 's'} with {rows:,} rows, and the STATE"
+    snapshot = log.view(log.latest())
+    rows = sum(table.rows for table in snapshot.tables.values())
+    counts = (
+        f"{len(snapshot.tables):,} table{'' if len(snapshot.tables) == 1 else 's'} with {rows:,} rows, and the STATE"
+    )
     what = f"{pipeline.name} in {storage.uri}: {counts}. A pipeline of this name and bucket would go on from there"
-    folders = sorted({table.folder for table in view.tables.values()})
+    folders = sorted({table.folder for table in snapshot.tables.values()})
     if any({owner.pipeline for owner in owners_of(storage, folder)[0]} - {pipeline.name} for folder in folders):
         yield Left(what, "its tables are shared: their other pipelines need them, and its log")
         return

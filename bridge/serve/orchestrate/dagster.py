@@ -190,12 +190,14 @@ class _DefinitionsLoader:
 
     def _results(self, result: Result, names: Iterable[str]) -> Iterator[MaterializeResult[Any]]:
         log = Log(lake_of(self.pipeline.destination), self.pipeline.name)
-        view, now = log.view(log.latest()), datetime.now(timezone.utc)
+        snapshot, now = log.view(log.latest()), datetime.now(timezone.utc)
         for name in names:
             names_of = self.pipeline.names_of(name)
-            live = view.table(names_of)
-            moved = next((view.bookmark_changed_at[one] for one in names_of if one in view.bookmark_changed_at), None)
-            facts = _of_run(self._counts(result, name), bookmark(view.state, names_of), moved)
+            live = snapshot.table(names_of)
+            moved = next(
+                (snapshot.bookmark_changed_at[one] for one in names_of if one in snapshot.bookmark_changed_at), None
+            )
+            facts = _of_run(self._counts(result, name), bookmark(snapshot.state, names_of), moved)
             metadata = {
                 "run_id": result.run_id,
                 "commit": result.commit,

@@ -90,10 +90,10 @@ def sources(lakes: Sequence[DbtLake], options: DbtOptions) -> str:
     return HEADER + text
 
 
-def identifiers(view: Snapshot) -> dict[str, str]:
+def identifiers(snapshot: Snapshot) -> dict[str, str]:
     """The tables that exist, each with its name in SQL: no two have one, whatever their case."""
     names = dict[str, str]()
-    for stream, live in sorted(view.tables.items()):
+    for stream, live in sorted(snapshot.tables.items()):
         if live.schema:
             names[stream] = folder_name(plain_name(live.folder.rpartition("/")[2]), names.values())
     return names

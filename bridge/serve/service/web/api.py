@@ -64,7 +64,7 @@ def pipeline(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     facts = _facts(site, site.sight(shown))
     if shown.log:
-        view = shown.log.view(shown.log.latest())
+        snapshot = shown.log.view(shown.log.latest())
         facts["tables"] = [
             {
                 "stream": stream,
@@ -75,7 +75,7 @@ def pipeline(request: Request) -> Response:
                 "files": len(table.files),
                 "bytes": sum(file.size for file in table.files.values()),
             }
-            for stream, table in sorted(view.tables.items())
+            for stream, table in sorted(snapshot.tables.items())
         ]
         facts["views"] = list_views(shown.log)
     return answer(facts)

@@ -79,14 +79,14 @@ def pipeline(request: Request) -> Response:
     facts: dict[str, Any] = {"view": None, "streams": [], "views": [], "commits": [], "rejects": 0, "pictures": []}
     if sight.status is not None:
         log = shown.lake
-        view = log.view(log.latest())
+        snapshot = log.view(log.latest())
         facts = {
-            "view": view,
-            "streams": _streams(shown, log, view, sight),
-            "views": list_views(log) if any(table.view for table in view.tables.values()) else [],
-            "commits": list(islice(commit_steps(log, view.n), 8)) if view.n else [],
-            "rejects": sum(file.lines for file in view.rejects.values()),
-            "pictures": pictures(growth(log, view.n)),
+            "view": snapshot,
+            "streams": _streams(shown, log, snapshot, sight),
+            "views": list_views(log) if any(table.view for table in snapshot.tables.values()) else [],
+            "commits": list(islice(commit_steps(log, snapshot.n), 8)) if snapshot.n else [],
+            "rejects": sum(file.lines for file in snapshot.rejects.values()),
+            "pictures": pictures(growth(log, snapshot.n)),
         }
     marks = sight.status["marks"] if sight.status else {}
     facts["advice"] = [advice(kind, streams, shown.key) for kind, streams in marks.items()]
@@ -96,15 +96,15 @@ def pipeline(request: Request) -> Response:
     return page(request, "pipeline.html", **_common(site, shown, sight), **facts)
 
 
-def _streams(shown: ListedPipeline, log: Log, view: Snapshot, sight: PipelineStatus) -> list[dict[str, Any]]:
+def _streams(shown: ListedPipeline, log: Log, snapshot: Snapshot, sight: PipelineStatus) -> list[dict[str, Any]]:
     """A row for each stream that has a table or a bookmark."""
-    methods, pipeline = replication_methods(log, view), shown.with_names
+    methods, pipeline = replication_methods(log, snapshot), shown.with_names
     marks: dict[str, Any] = sight.status["bookmarks"] if sight.status else {}
-    names = dict.fromkeys([*sorted(view.stream_tables), *marks])
-    aliases = {other for name in view.stream_tables for other in pipeline.names_of(name) if other != name}
+    names = dict.fromkeys([*sorted(snapshot.stream_tables), *marks])
+    aliases = {other for name in snapshot.stream_tables for other in pipeline.names_of(name) if other != name}
     rows = []
     for name in (name for name in names if name not in aliases):
-        table = view.stream_tables.get(name)
+        table = snapshot.stream_tables.get(name)
         mark: dict[str, Any] = next((marks[other] for other in (name, *pipeline.names_of(name)) if other in marks), {})
         rows.append(
             {
@@ -112,9 +112,9 @@ def _streams(shown: ListedPipeline, log: Log, view: Snapshot, sight: PipelineSta
                 "table": table,
                 "bytes": sum(file.size for file in table.files.values()) if table else 0,
                 "method": methods.get(name),
-                "bookmark": bookmark(view.state, (*pipeline.names_of(name), name)),
+                "bookmark": bookmark(snapshot.state, (*pipeline.names_of(name), name)),
                 "moved": mark.get("moved"),
-                "rejects": sum(file.lines for file in view.rejects.values() if file.stream == name),
+                "rejects": sum(file.lines for file in snapshot.rejects.values() if file.stream == name),
             }
         )
     return rows
@@ -188,8 +188,8 @@ def rejects(request: Request) -> Response:
     """The rejects of a pipeline by stream, run and reason, with samples; `stream`, `run` and `reason` choose some."""
     site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
-    view = log.view(log.latest())
-    files = find(log.storage, log.pipeline, view, asked)
+    snapshot = log.view(log.latest())
+    files = find(log.storage, log.pipeline, snapshot, asked)
     every = groups(files, asked)
     records = (one for file in first_files(files, SAMPLE_BYTES) for one in read(log.storage, file))
     requested = (one for one in records if asked.says(one["reason"]))

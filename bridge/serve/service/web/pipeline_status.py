@@ -181,10 +181,10 @@ def _seen(
         if facts:
             runs.append(facts)
     stale_after = shown.pipeline.stale_after if shown.pipeline else None
-    view = log.view(log.latest())
-    status = pipeline_status(log, datetime.now(timezone.utc), stale_after, view)
-    tables = {name: table.rows for name, table in view.tables.items()}
-    return PipelineStatus(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, view.n))
+    snapshot = log.view(log.latest())
+    status = pipeline_status(log, datetime.now(timezone.utc), stale_after, snapshot)
+    tables = {name: table.rows for name, table in snapshot.tables.items()}
+    return PipelineStatus(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, snapshot.n))
 
 
 def _changed(log: Log, before: PipelineStatus | None, head: int) -> int:

@@ -33,8 +33,8 @@ def table(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     sight = site.sight(shown)
     log, stream = shown.lake, request.query_params.get("stream", "")
-    view = log.view(log.latest())
-    live = view.tables.get(stream)
+    snapshot = log.view(log.latest())
+    live = snapshot.tables.get(stream)
     if live is None:
         raise HTTPException(404, "there is no such table")
     columns = [
@@ -47,7 +47,7 @@ def table(request: Request) -> Response:
         for entry in visible_columns(log.storage, log.pipeline, live)
     ]
     rows, trouble = _head(log, live)
-    latest = LatestCommits.of(log, view.n, _BACK)
+    latest = LatestCommits.of(log, snapshot.n, _BACK)
     versions = _versions(log, stream, live, latest)
     facts: dict[str, Any] = {"columns": columns, "rows": rows, "trouble": trouble, "versions": versions}
     facts |= {"more": not latest.is_whole, "pictures": pictures(list(latest.sizes(stream)))}
@@ -60,7 +60,7 @@ def table(request: Request) -> Response:
         "tab": "pipelines",
     }
     engines = _statements(shown, log, stream, live)
-    return page(request, "table.html", **over, **facts, stream=stream, table=live, commit=view.n, engines=engines)
+    return page(request, "table.html", **over, **facts, stream=stream, table=live, commit=snapshot.n, engines=engines)
 
 
 def _head(log: Log, live: TableState) -> tuple[list[dict[str, Any]], str]:
