@@ -157,7 +157,6 @@ class RejectFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def run(self) -> str:
-        """The run that wrote it."""
         return run_of(self.file)
 
 
@@ -277,7 +276,6 @@ class TableState(Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_own_log(self) -> bool:
-        """As in `TableChange`."""
         return self.format != PLAIN
 
     def hides(self, column: str) -> bool:

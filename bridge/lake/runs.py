@@ -195,7 +195,6 @@ class RunFile:
         self._storage.write(self._key, dumps(self._facts, indent=2))
 
     def finish(self, **facts: Any) -> None:
-        """Write the outcome."""
         self.update(**facts, ended=_now())
 
 

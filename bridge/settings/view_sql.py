@@ -167,7 +167,6 @@ def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens between commas."""
     commas = [place for place, kind in _outside(tokens) if kind == "COMMA"]
     starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
     return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]

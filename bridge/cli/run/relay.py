@@ -41,7 +41,6 @@ class ReportedRun:
     log_format: str
 
     def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
-        """See `Work`."""
         errors = os.dup(1)
         os.dup2(stdout, 1)
         set_up_output()

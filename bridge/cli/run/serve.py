@@ -80,7 +80,6 @@ class _Log:
         self._print(text, "service_started", pipelines=pipelines, scheduled=scheduled)
 
     def shown(self, url: str) -> None:
-        """The page is there."""
         self._print(f"the page: {url}", "page_served", url=url)
 
     def started(self, pipeline: str, run_id: str, reason: str) -> None:

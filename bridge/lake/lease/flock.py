@@ -72,7 +72,6 @@ class FlockLease:
         """Nothing to check: nobody can take this lock from its owner."""
 
     def close(self, *, head: int, clean: bool) -> None:
-        """Let go."""
         try:
             self._write({"head": head, "closed": head if clean else None})
         finally:

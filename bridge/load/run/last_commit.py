@@ -53,7 +53,6 @@ class LastCommits:
 
     @property
     def pipeline(self) -> str:
-        """The pipeline's name."""
         return self._pipeline.name
 
     def of(self, storage: Storage) -> LastCommit | None:

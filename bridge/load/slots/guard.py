@@ -91,7 +91,6 @@ class SlotGuard:
         return {**state, "bookmarks": marks}
 
     def committed(self, snapshot: Snapshot) -> None:
-        """Note a commit."""
         if self.keeper:
             self.keeper.committed(snapshot)
         if self.binlog:

@@ -213,7 +213,6 @@ class Engine:
 
     @property
     def is_up(self) -> bool:
-        """Whether the query runs."""
         return self._query is not None
 
     @property

@@ -146,7 +146,6 @@ class _Bundle:
             self._failed = failure(error)
 
     def finish(self) -> None:
-        """Write what is left."""
         try:
             self._writing.finish()
         except BridgeError as error:

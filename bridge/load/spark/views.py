@@ -186,7 +186,6 @@ class _Frames:
         return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
 
     def of_arrow(self, table: pa.Table) -> str:
-        """Rows in memory."""
         table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
         return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
 

@@ -158,7 +158,6 @@ class _Installer:
         self._run("pip", "install", "--compile-bytecode", *self._into, *arguments)
 
     def freeze(self) -> str:
-        """The installed packages, as requirements."""
         return self._run("pip", "freeze", *self._into)
 
     @property

@@ -53,7 +53,6 @@ class WriteContext:
         return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.store_options, level, in_bucket)
 
     def storage(self) -> Storage:
-        """Open the bucket."""
         return open_storage(self.bucket, self.store)
 
 

@@ -88,7 +88,6 @@ def _smaller_as_differences(table: pa.Table, codec: dict[str, Any]) -> list[str]
 
 
 def _sizes(table: pa.Table, **options: Any) -> list[int]:
-    """The bytes of each column."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_statistics=False, row_group_size=table.num_rows, **options)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)

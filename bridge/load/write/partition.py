@@ -51,7 +51,6 @@ class Partition:
 
     @classmethod
     def read(cls, setting: Any) -> Partition:
-        """The inverse of `setting`."""
         return cls(setting) if isinstance(setting, str) else cls(setting["column"], setting["granularity"])
 
 

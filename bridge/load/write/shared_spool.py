@@ -99,7 +99,6 @@ class PackedBatch:
 
     @property
     def names(self) -> list[str]:
-        """Those of its objects."""
         return [bundle[0].file for bundle in self.batch.bundles]
 
 
@@ -193,7 +192,6 @@ class SpoolObject:
         return require_whole(segment, data)
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
 
     def _unreadable(self, error: LakeError) -> EngineError:
@@ -219,7 +217,6 @@ class SegmentSource:
         return self._object
 
     def close(self) -> None:
-        """Close the object."""
         if self._object:
             self._object.close()
             self._object = None

@@ -75,7 +75,6 @@ class Writer:
                 self._flush(last=False)
 
     def finish(self) -> None:
-        """Write what is left."""
         self._flush(last=True)
         for folder in list(self._files):
             self._close(folder)

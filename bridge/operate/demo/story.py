@@ -49,7 +49,6 @@ class Stage:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def step(self, title: str, line: str) -> None:
-        """Announce the next step."""
         self.console.print(f"[bold cyan]{next(self.numbers):>2}  {title}[/]\n    {line}\n")
 
 

@@ -60,7 +60,6 @@ class Entry:
 
     @property
     def variables(self) -> list[str]:
-        """The variables in its text."""
         return [self._variable(setting) for setting in self._required() if _asks(setting, self.values)]
 
     @property

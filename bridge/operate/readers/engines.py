@@ -53,11 +53,9 @@ class SqlEngine:
     lists_of_lists: bool = True
 
     def name(self, name: str) -> str:
-        """A quoted identifier."""
         return f"{self.quote}{name.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def text(self, text: str) -> str:
-        """A string literal."""
         if self.backslash:
             text = text.replace("\\", "\\\\").replace("'", "\\'")
         return "'" + (text if self.backslash else text.replace("'", "''")) + "'"

@@ -149,7 +149,6 @@ class StreamChanges:
         return bool(self.new or self.removed or self.types or self.facts)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         pairs = {"types": self.types, "facts": self.facts}
         changed = {
             name: {key: {"from": was, "to": now} for key, (was, now) in each.items()} for name, each in pairs.items()
@@ -169,7 +168,6 @@ class Changes:
         return bool(self.new or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         changed = {name: changes.to_json() for name, changes in self.changed.items()}
         return {"new": self.new, "gone": self.removed, "changed": changed}
 

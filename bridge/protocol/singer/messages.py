@@ -34,7 +34,6 @@ class Records:
     """Every line begins with it; None: nothing is known."""
 
     def first(self) -> bytes:
-        """The first line."""
         size = 4096
         while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:
             size *= 4

@@ -132,7 +132,6 @@ class _ViewAt:
 
     @property
     def n(self) -> int:
-        """The commit's number."""
         return self.snapshot.n
 
     @classmethod

@@ -34,7 +34,6 @@ class SingerSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "singer"
 
     def schema(self) -> StructType:

@@ -33,7 +33,6 @@ class Assignment:
     home: Path
 
     def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
-        """See `Work`."""
         from bridge.serve.launch.launch import launch  # the engine, which the service itself does not need
 
         with Stop() as stop:

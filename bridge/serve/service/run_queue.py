@@ -113,7 +113,6 @@ class RunQueue:
         self._closings = 0
 
     def start(self, pipeline: str, *options: str) -> str:
-        """See `Runs`."""
         names = self._settings.pipelines
         if pipeline not in names:
             hint = did_you_mean(pipeline, names) or f"there are: {', '.join(names)}"
@@ -139,7 +138,6 @@ class RunQueue:
         return any(not (whole and job.request.is_narrowed) for job in waiting)
 
     def stop(self, run_id: str) -> bool:
-        """See `Runs`."""
         with self._lock:
             job = next((job for job in self._jobs if job.live().has_id(run_id)), None)
             if job:
@@ -171,17 +169,14 @@ class RunQueue:
             job.runner.signal(signal.SIGKILL)
 
     def live(self) -> list[LiveRun]:
-        """See `Runs`."""
         with self._lock:
             return [job.live() for job in self._jobs]
 
     def not_run(self, run_id: str) -> str | None:
-        """See `Runs`."""
         with self._lock:
             return self._not_run.get(run_id)
 
     def next_run(self, pipeline: str) -> datetime | None:
-        """See `Runs`."""
         settings = self._settings.pipelines.get(pipeline)
         if settings is None or settings.schedule is None:
             return None

@@ -50,12 +50,10 @@ class Runner:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
         return self._process.poll() is None
 
     def prepare(self, order: Ahead) -> None:

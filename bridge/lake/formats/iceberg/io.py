@@ -91,7 +91,6 @@ class _Output(OutputFile):
         return _Buffer(self)
 
     def put(self, data: bytes) -> None:
-        """Write the file."""
         self._storage.write(self._key, data)
         self._size = len(data)
 

@@ -65,7 +65,6 @@ class SourceDatabase:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tap's."""
         return tap_settings(self._pipeline) if self._pipeline else {}
 
     def ask(self, queries: Sequence[Query], *, each: float, whole: float) -> list[Answer]:

@@ -67,7 +67,6 @@ class MergeSpec:
 
     @property
     def columns(self) -> pa.Schema:
-        """The table's columns."""
         return TableSchema.from_json(self.schema).arrow
 
     @property
@@ -76,7 +75,6 @@ class MergeSpec:
         return [field.with_nullable(True) for field in self.columns]
 
     def key(self, context: WriteContext) -> Keyed:
-        """The table's key."""
         columns = self.columns
         names = key_columns(columns, context.layouts[self.stream].keys)
         return Keyed([columns.field(name).with_nullable(True) for name in names])

@@ -30,7 +30,6 @@ class Rows:
 
     @classmethod
     def of(cls, files: Iterable[FilePart], keys: pa.Schema) -> Rows:
-        """Read some files."""
         pieces = [piece for file in files for piece in _pieces(file, keys)]
         return cls.joined(pieces, keys)
 
