@@ -126,7 +126,7 @@ def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = 
             keys[item.name] = column
             prepared.append(f"{typed.cast(column, item.name)} AS {column}")
         else:
-            prepared.append(f"{_prepared(typed, item, place, quoted(sign))} AS {column}")
+            prepared.append(f"{_input_expression(typed, item, place, quoted(sign))} AS {column}")
             changes |= _changes(item, column)
     rows = f"SELECT {', '.join(prepared)} FROM ({arguments_sql(typed.view, source, sign)})"
     joined = ""
@@ -195,7 +195,7 @@ def _error(text: str) -> str:
     return f"raise_error({_literal(text)})"
 
 
-def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
+def _input_expression(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
     """The SQL that an aggregate reads from one row."""
     first, second = _argument(place, 0), _argument(place, 1)
     if item.function in ("sum", "avg"):

@@ -118,7 +118,7 @@ class Runner:
 
 
 class Runners:
-    """The runners that wait ahead. `take` gives one to a run; `tend` starts what is missing. Any thread may take."""
+    """The runners that wait ahead. `take` gives one to a run; `keep_warm` starts what is missing. Any thread may take."""
 
     def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
         """Sessions have their scratch below `folder`; `report` is told why there is none ahead."""
@@ -148,7 +148,7 @@ class Runners:
         """A runner that starts Spark when its run needs it."""
         return Runner(self._folder)
 
-    def tend(self, settings: Sequence[SparkSettings]) -> None:
+    def keep_warm(self, settings: Sequence[SparkSettings]) -> None:
         """Keep one idle runner for each Spark configuration; stop all others. Returns at once."""
         with self._lock:
             missing = [one for one in settings if is_local(one.master)]

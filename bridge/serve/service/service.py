@@ -83,7 +83,7 @@ class PipelineService:
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
-        self._runners.tend(self._ahead())
+        self._runners.keep_warm(self._ahead())
         self._make_class_data()
 
     def _make_class_data(self) -> None:
