@@ -118,7 +118,7 @@ class Runner:
 
 
 class Runners:
-    """The runners that wait ahead. `take` gives one to a run; `keep_warm` starts what is missing. Any thread may take."""
+    """The runners that wait ahead. `take` gives one to a run; `keep_warm` starts missing ones. Any thread may do so."""
 
     def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
         """Sessions have their scratch below `folder`; `report` is told why there is none ahead."""
