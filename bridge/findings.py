@@ -1,4 +1,4 @@
-"""What one check found. A check that fails is a finding, too, so the other checks are still made."""
+"""The result of one check. A check that fails is a finding, too, so the other checks are still made."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Finding:
     status: Status
     text: str
     fix: str = ""
-    """What to do about it; empty where all is well."""
+    """The fix to make or to type; empty where all is well."""
     exit_code: int = 0
-    """What a run would end with; 0 unless it is an error."""
+    """The code that a run would end with; 0 unless it is an error."""
 
     def to_json(self) -> dict[str, str]:
-        """As `doctor --json` prints it."""
+        """The object that `doctor --json` prints it."""
         return {"check": self.check, "status": self.status, "found": self.text, "fix": self.fix}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -248,3 +249,43 @@ def test_a_name_says_what_it_names() -> None:
     ]
     advice = "name the thing (files, stream), or use existing, requested, declared, removed, retained, result, current"
     assert not unclear, f"{advice}: {unclear}"
+
+
+def docstrings_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Every docstring of a file, of attributes too, and the type of what it describes; empty if it has none."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for place, text in enumerate(body if isinstance(body, list) else []):
+            if (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                about = body[place - 1] if place else node
+                kind = getattr(about, "annotation", getattr(about, "returns", None))
+                yield text.value.value, ast.unparse(kind) if kind else ""
+
+
+def test_a_docstring_is_a_sentence() -> None:
+    """It has a subject, so none begins with "What"; "Whether" is left to booleans."""
+    for path in ALL_FILES:
+        for text, kind in docstrings_of(parsed(path)):
+            assert text.split()[0] != "What", f"{path}: {text}"
+            assert text.split()[0] != "Whether" or kind in ("bool", "bool | None"), f"{path}: {text}"
+
+
+TWINS = {
+    "Finding": "one class for all three is under way",
+    "Clients PendingFile PendingObject Rule Seen Settings": "one of them is in storage/, or both are",
+    "Guard": "the settings' section, and what applies it to a table",
+    "Source Spool": "one of them names a section in the schema of bridge.yaml",
+    "View": "one of them is `bridge.View`",
+}
+"""Class names that stand twice, each with the reason. The list may only become shorter."""
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    """A name leads to one class, so a search for it does, too."""
+    classes = Counter(node.name for path in FILES for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
+    twice = {name for name, count in classes.items() if count > 1 and not name.startswith("_")}
+    assert twice == {name for names in TWINS for name in names.split()}

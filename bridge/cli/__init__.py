@@ -36,7 +36,7 @@ _GROUPS = {
     "Run": {
         "run": "Load pipelines.",
         "serve": "Run pipelines by their schedules, with Spark up ahead.",
-        "trigger": "Have the service run a pipeline.",
+        "trigger": "Ask the service to run a pipeline.",
         "schedule": "Let cron run pipelines.",
         "smoke": "Check that a tap follows the Singer protocol.",
         "demo": "Try everything on real data, from a PostgreSQL of its own.",

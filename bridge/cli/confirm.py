@@ -16,7 +16,7 @@ from bridge.exact_json import dumps
 from bridge.lake.state.store import StateStore, Stored
 from bridge.lake.storage import lake_of
 from bridge.operate.rollback_warnings import piped_warning
-from bridge.protocol.singer.state_edits import Difference, differences, plain, same
+from bridge.protocol.singer.state_edits import StateDifference, differences, plain, same
 from bridge.settings.options import Pipeline
 
 
@@ -80,7 +80,7 @@ def _finish(pipeline: Pipeline, version: int, before: Any, after: Any, answer: A
         warn(text)
 
 
-def print_differences(changes: Sequence[Difference], *, err: bool = True) -> None:
+def print_differences(changes: Sequence[StateDifference], *, err: bool = True) -> None:
     """Print each change, before and after."""
     if err and events.is_json():
         for one in changes:

@@ -73,7 +73,6 @@ class TapLines:
         self._pipeline = pipeline
 
     def write(self, data: bytes) -> None:
-        """Print whole lines."""
         for line in data.decode("utf-8", "replace").splitlines():
             emit("info", "tap", pipeline=self._pipeline, line=line)
 

@@ -1,4 +1,4 @@
-"""What all verbs share: `-q`, `-v`, `--log-format`, and an environment variable for each flag.
+"""Flags that all verbs share: `-q`, `-v`, `--log-format`; and an environment variable for each flag.
 
 `--limit` of `runs list` is `SINGER_BRIDGE_RUNS_LIST_LIMIT`; the command line wins. `prepare` adds this to each command
 when it is loaded, so that no verb can forget it.

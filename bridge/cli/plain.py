@@ -42,5 +42,4 @@ class PlainLines:
         self._out.write(plain(data.decode("utf-8", "replace")).encode())
 
     def flush(self) -> None:
-        """Flush what was printed."""
         self._out.flush()

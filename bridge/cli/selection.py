@@ -49,7 +49,7 @@ class ChosenPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was typed to choose pipelines; see `bridge.cli.options` for the options."""
+    """The arguments and flags that choose pipelines, as typed; see `bridge.cli.options` for the options."""
 
     names: tuple[str, ...] = ()
     """NAMEs of the settings file."""
@@ -66,7 +66,7 @@ class Selection:
 
     @property
     def word(self) -> str | None:
-        """What was typed in the place of NAME."""
+        """The word that was typed in the place of NAME, if any."""
         return self.names[0] if self.names else None
 
     @property
@@ -164,7 +164,7 @@ class Selection:
 
 
 def environment() -> str | None:
-    """What `--env` says to the verb that is running, None if it does not."""
+    """The value of `--env` for the verb that is running; None without it."""
     ctx = click.get_current_context(silent=True)
     return ctx.meta.get(ENVIRONMENT) if ctx else None
 
@@ -234,7 +234,7 @@ def settings_file(
 
 
 def typed(pipeline: Pipeline) -> str:
-    """What to type to choose this pipeline again, for hints."""
+    """The arguments that choose this pipeline again, for hints."""
     ctx, env = click.get_current_context(silent=True), environment()
     if to := ctx and ctx.params.get("to"):
         return shlex.join(["--to", str(to), "--name", pipeline.name])

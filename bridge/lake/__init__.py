@@ -1,4 +1,4 @@
-"""What a lake's bucket holds beside the rows of its tables: the commit log, and what is derived from it.
+"""The contents of a lake's bucket beside the rows of its tables: the commit log, and what is derived from it.
 
 Enters and leaves: bytes of a `Storage`. The commit log, `.bridge/<pipeline>/commits/<n>.json`, is the only truth about
 files and STATE; all else here can be made again from it.
@@ -20,9 +20,9 @@ DOORS = (
     "commit.trail",
     "formats.footer",
     "formats.iceberg.catalog",
+    "formats.missing_stats",
     "formats.order_note",
     "formats.registry",
-    "formats.unsaid",
     "lease",
     "lease.process",
     "log",

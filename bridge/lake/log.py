@@ -229,10 +229,10 @@ class Log:
     def view(self, n: int) -> Snapshot:
         """The lake after commit `n`."""
         start = n - n % SNAPSHOT_EVERY
-        view = self._snapshot(self._existing(start, n)) if start else Snapshot()
+        snapshot = self._snapshot(self._existing(start, n)) if start else Snapshot()
         for record in parallel_map(self.storage, lambda number: self._existing(number, n), range(start + 1, n + 1)):
-            view = view.after(record)
-        return view
+            snapshot = snapshot.after(record)
+        return snapshot
 
     def _snapshot(self, record: CommitRecord) -> Snapshot:
         """The lake after a record that has a snapshot."""
@@ -276,11 +276,11 @@ class Log:
         existing = {f"{folder}/{name}" for folder in folders for name in self.storage.list(folder)}
         return {file: reject for file, reject in rejects.items() if file in existing}
 
-    def create(self, view: Snapshot, record: CommitRecord) -> tuple[bool, Snapshot]:
+    def create(self, snapshot: Snapshot, record: CommitRecord) -> tuple[bool, Snapshot]:
         """Put record `view.n + 1` if it is absent; return whether we created it, and the view after it."""
         if (key := foreign_key(self.pipeline, record)) is not None:  # nobody could read the record
             raise LakeError("a file's name cannot be kept in the commit log", hint="rename or remove the file", key=key)
-        after = view.after(record)
+        after = snapshot.after(record)
         if after.n % SNAPSHOT_EVERY == 0:
             after = replace(after, rejects=self._existing_rejects(after.rejects))
             moved = after.bookmark_changed_at
@@ -294,7 +294,7 @@ def add_of(folder: str, file: FileAdd | PendingFile) -> Add:
 
 
 def storage_changes(pipeline: str, record: CommitRecord) -> list[Change]:
-    """What publishing this record does to the table folders. A file removed and added under one name is rewritten."""
+    """The changes that this record makes to the table folders. A file removed and added under one name is rewritten."""
     changes = []
     for table in record.tables:
         folder = table.folder

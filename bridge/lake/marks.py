@@ -21,7 +21,7 @@ _LISTED = 8
 
 
 def advice(kind: str, streams: Sequence[str], pipeline: str) -> tuple[str, str]:
-    """What a mark means, and what to do about it."""
+    """Explain a mark: its meaning, and what to do about it."""
     names = ", ".join(streams[:_LISTED]) + (f" and {len(streams) - _LISTED} more" if len(streams) > _LISTED else "")
     log = f"`singer-bridge runs show {pipeline} --logs` shows what the tap said"
     if kind == STANDSTILL:

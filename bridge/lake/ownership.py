@@ -110,7 +110,7 @@ def _others(folder: str, owners: list[Owner], me: Owner, *, may_share: bool) -> 
 
 def belongs_to(folder: str, pipeline: str, stream: str) -> LakeError:
     """The error for a table folder that is another pipeline's."""
-    hint = "give this pipeline another destination.path, or have both say `shared: true` and append only"
+    hint = "give this pipeline another destination.path, or set `shared: true` in both, and only append"
     return LakeError(
         "the table belongs to another pipeline", hint=hint, folder=folder, pipeline=pipeline, stream=stream
     )

@@ -18,7 +18,7 @@ _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 _LIMIT = 180
 _PART = re.compile(r"(?:part-([0-9]{10})-[0-9]{6}-[0-9a-f]{32}\.parquet|spool-([0-9]{10})-[0-9a-f]{32})")
 REMOVED = ".removed"
-"""What the name of a file in the trash ends with."""
+"""The end of the name of each file in the trash."""
 PENDING = ".pending"
 """The suffix of a pending file's key, after the name that it will have."""
 

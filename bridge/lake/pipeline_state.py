@@ -85,8 +85,8 @@ def starting_groups(
     return groups, [group for group in rest if group.streams], spread
 
 
-def shown_after(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
-    """The shown STATE, which is `now`, after one group's STATE went from `before` to `after`.
+def merge_group(now: Any, before: Any, after: Any, own: Collection[str], others: Collection[str]) -> Any:
+    """Apply one group's change, from `before` to `after`, to the STATE that users see, `now`.
 
     `own` are the names of the group's streams, `others` those of other groups: what it says of these is ignored. There
     is no `currently_syncing`, as several streams are read at once. Both STATEs of the group have bookmarks, or are

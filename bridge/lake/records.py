@@ -1,4 +1,4 @@
-"""What is in a commit: every type that the commit log holds, field by field.
+"""The contents of a commit: every type that the commit log holds, field by field.
 
 `.bridge/<pipeline>/commits/<n>.json` is a `CommitRecord`. It is created once and never changed. A key that is absent
 from the JSON has the field's default here, and a field that has its default is left out; key order is field order.
@@ -37,7 +37,7 @@ def _null() -> None:
 
 
 def _empty() -> dict[str, Any]:
-    """As `_null`."""
+    """An empty dict, for the same purpose as `_null`."""
     return {}
 
 
@@ -91,7 +91,7 @@ class FileAdd(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
 
     @property
     def live(self) -> LiveFile:
-        """What the table's state keeps of it."""
+        """The part of it that the table's state keeps."""
         return LiveFile(self.size, self.rows, self.version, self.deleted, self.stale)
 
 
@@ -157,7 +157,6 @@ class RejectFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def run(self) -> str:
-        """The run that wrote it."""
         return run_of(self.file)
 
 
@@ -200,7 +199,7 @@ class TapGroup(Struct, frozen=True, omit_defaults=True):
 
 
 class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a commit does to one table. `TableState.change` makes it.
+    """The change that a commit makes to one table. `TableState.change` makes it.
 
     A name under both `adds` and `removes` is a file that is replaced under its name.
     """
@@ -263,7 +262,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     format: str = PLAIN
     """As in `TableChange`."""
     partition_by: tuple[Any, ...] = ()
-    """As the settings had it at the first commit. Absent: no folders."""
+    """The partitions that the settings had at the first commit. Absent: no folders."""
     view: str = ""
     """As in `TableChange`."""
     upserts: bool | None = None
@@ -277,7 +276,6 @@ class TableState(Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_own_log(self) -> bool:
-        """As in `TableChange`."""
         return self.format != PLAIN
 
     def hides(self, column: str) -> bool:
@@ -330,7 +328,7 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One commit. Of a list, `()` stands for an absent key."""
 
     format: int = field(default_factory=lambda: FORMAT)
-    """Of the record. A reader refuses a higher one."""
+    """The version of the record's format. A reader refuses a higher one."""
     n: Count
     """The commit's number, without gaps from 1. It is the record's name, too."""
     kind: str
@@ -373,11 +371,11 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     to: Count | None = None
     """The commit that a `rollback` goes back to. Absent in other kinds."""
     after: Count | None = None
-    """Of a `fence`, the last commit that is none, so that a row of fences is passed in one step. 0: there is none."""
+    """In a `fence`: the last commit that is none, so that a row of fences is passed in one step. 0: there is none."""
     start: Count | None = None
-    """Of a `fence`, the commit from whose STATE the run's tap goes on; for targets only. 0: from the beginning."""
+    """In a `fence`: the commit from whose STATE the run's tap goes on; for targets only. 0: from the beginning."""
     given: Any = UNSET
-    """Of a `fence`, the STATE that the run's tap was given, if no commit has it; for targets only. A STATE may be null,
+    """In a `fence`: the STATE that the run's tap was given, if no commit has it; for targets only. A STATE may be null,
     so `UNSET` stands for an absent key."""
     reason: str | None = None
     """Why it was made, for people. Absent in `data` and `fence`."""

@@ -55,7 +55,7 @@ class RunError(Struct, frozen=True):
 
 
 class StreamResult(Struct, frozen=True):
-    """What a run did to one stream. All but `read` counts what was committed."""
+    """The counts of one stream in a run. All but `read` count what was committed."""
 
     read: Count | None = None
     """Records that came from the tap; None: an older version wrote the record."""
@@ -72,7 +72,7 @@ class StreamResult(Struct, frozen=True):
     complete: bool = False
     """The tap finished the stream, and all of its records are committed."""
     merged: dict[str, Count] = {}
-    """Of an upsert: rows inserted, updated, deleted."""
+    """The rows that an upsert inserted, updated, deleted."""
     held_back: RunError | None = None
     """Why its rows were left out, and its bookmark stayed where it was. Absent: they were not."""
 
@@ -89,7 +89,7 @@ class Difference(Struct, frozen=True):
     kind: str
     """A short word for programs, as docs/differences.md lists them: `null_key`, `lost_digits`, `new_column`."""
     text: str
-    """What differs and what to do, for people; the stream is named before it."""
+    """The difference and what to do about it, for people; the stream is named before it."""
     rows: Count | None = None
     """How many rows or values; None: not known."""
 
@@ -119,7 +119,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     tap: str = ""
     tap_version: str = ""
     fingerprint: Any = None
-    """What its bookmarks depend on: tap, settings, replication. See `bridge.load.run.checks.fingerprint`."""
+    """The facts on which its bookmarks depend: tap, settings, replication. See `bridge.load.run.checks.fingerprint`."""
     opened: bool = True
     """Whether it got hold of the pipeline and began to load. False: it ended before, or has not come so far yet."""
     previous: str | None = None
@@ -129,13 +129,13 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     process: dict[str, Any] = {}
     """Its process, as a lease describes it: see `bridge.lake.lease.process`."""
     batch: str | None = None
-    """What the runs of several pipelines that were started together have in common."""
+    """The id that the runs of several pipelines share if they were started together."""
     requested: dict[str, Any] = {}
-    """What its caller asked for beyond the settings: `full`, `append`, `streams`, `resume`, `max_records`. What was not
+    """The caller's requests beyond the settings: `full`, `append`, `streams`, `resume`, `max_records`. What was not
     asked for is absent."""
     attempt: Count = 1
     held_times: Count = 1
-    """Of a run that was `held`, how often in a row."""
+    """The number of runs that were `held` in a row; this record stands for all of them."""
     skipped: tuple[str, ...] = ()
     commits: Count | None = None
     commit: Count | None = None
@@ -146,7 +146,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     seconds: dict[str, Seconds] = {}
     warnings: tuple[str, ...] = ()
     marks: dict[str, tuple[str, ...]] = {}
-    """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
+    """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.marks`."""
     differences: tuple[Difference, ...] = ()
     """How tables differ from their source, as far as the run knows."""
     error: RunError | None = None
@@ -195,7 +195,6 @@ class RunFile:
         self._storage.write(self._key, dumps(self._facts, indent=2))
 
     def finish(self, **facts: Any) -> None:
-        """Write the outcome."""
         self.update(**facts, ended=_now())
 
 
@@ -332,7 +331,7 @@ def counted_ids(storage: Storage, pipeline: str, now: datetime | None = None) ->
 
 
 def ids_ahead(ids: Sequence[str], now: datetime) -> Sequence[str]:
-    """Of ids, newest first, those whose clock was ahead of `now`."""
+    """Those at the head of these ids, newest first, whose clock was ahead of `now`."""
     latest = f"{now + SKEW:{_SECOND}}~"
     return list(takewhile(lambda run: run > latest, ids))
 

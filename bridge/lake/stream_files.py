@@ -39,7 +39,7 @@ def _selected_last(catalog: Catalog | None) -> list[StreamEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a catalog says of a stream: its id, and its replication method; None: nobody says."""
+    """A stream's id and replication method, as a catalog says them; None: nobody says."""
 
     id: str
     method: str | None = None
@@ -55,7 +55,7 @@ def stream_file(pipeline: str, table: TableState) -> str:
 
 
 def read_stream(storage: Storage, pipeline: str, table: TableState) -> dict[str, Any]:
-    """What a stream's file says; nothing if there is none, or if it cannot be read."""
+    """The facts in a stream's file; empty if there is none, or if it cannot be read."""
     try:
         facts = loads(storage.read(stream_file(pipeline, table)) or b"{}")
     except NotJson:
@@ -64,57 +64,59 @@ def read_stream(storage: Storage, pipeline: str, table: TableState) -> dict[str,
 
 
 def replication_of(facts: Mapping[str, Any], stream: str) -> Replication:
-    """What a stream's file says of its replication."""
+    """A stream's replication, as its file says it."""
     method = facts.get("replication_method")
     return Replication(str(facts.get("tap_stream_id") or stream), str(method) if method else None)
 
 
-def replication_methods(log: Log, view: Snapshot) -> dict[str, str | None]:
+def replication_methods(log: Log, snapshot: Snapshot) -> dict[str, str | None]:
     """The replication methods that the stream files say, by each name of a stream."""
     methods = dict[str, str | None]()
-    for stream, table in view.stream_tables.items():
+    for stream, table in snapshot.stream_tables.items():
         replication = replication_of(read_stream(log.storage, log.pipeline, table), stream)
         methods |= dict.fromkeys((replication.id, stream), replication.method)
     return methods
 
 
-def wrong_facts(facts: Mapping[str, Any], view: Snapshot, stream: str) -> list[str]:
+def wrong_facts(facts: Mapping[str, Any], snapshot: Snapshot, stream: str) -> list[str]:
     """The keys of a stream's file that are not true of this view."""
-    table = view.tables[stream]
+    table = snapshot.tables[stream]
     names = (replication_of(facts, stream).id, stream)
-    expected = {"bookmark": bookmark(view.state, names), "rows": table.rows, "files": len(table.files)}
+    expected = {"bookmark": bookmark(snapshot.state, names), "rows": table.rows, "files": len(table.files)}
     return [name for name, value in expected.items() if not same(facts.get(name), value)]
 
 
 class StreamFiles:
     """Keeps the stream files of one pipeline true, for its writer. `late`: streams whose file could not be written."""
 
-    def __init__(self, log: Log, view: Snapshot, catalog: Catalog | None = None) -> None:
-        """`view` is the lake that the files show. `catalog`: what the tap is given, else what it declares.
+    def __init__(self, log: Log, snapshot: Snapshot, catalog: Catalog | None = None) -> None:
+        """`snapshot` is the lake that the files show. `catalog`: what the tap is given, else what it declares.
 
         Where there is neither, what a stream's file says counts.
         """
-        self._log, self._view = log, view
+        self._log, self._view = log, snapshot
         self._replication = {record_name(each): _declared(each) for each in _selected_last(catalog)}
         self.late: set[str] = set()
 
-    def follow(self, view: Snapshot, record: CommitRecord | None = None) -> None:
+    def follow(self, snapshot: Snapshot, record: CommitRecord | None = None) -> None:
         """Write the files of the streams that changed since the last call. What fails is tried again by the next one.
 
         `record` is the last commit that is no fence; it is read if it is absent.
         """
         with suppress(LakeError):
-            self.late |= self._changed(self._view, view)
-            self._view = view
-            self.write(view, self.late, record)
+            self.late |= self._changed(self._view, snapshot)
+            self._view = snapshot
+            self.write(snapshot, self.late, record)
             self.late = set()
 
     def mend(self) -> None:
         """Write the files that are not true, as after a run that was killed."""
-        log, view, streams = self._log, self._view, sorted(self._view.stream_tables)
+        log, snapshot, streams = self._log, self._view, sorted(self._view.stream_tables)
         with suppress(LakeError):
-            facts = parallel_map(log.storage, lambda s: read_stream(log.storage, log.pipeline, view.tables[s]), streams)
-            self.write(view, [s for s, each in zip(streams, facts, strict=True) if wrong_facts(each, view, s)])
+            facts = parallel_map(
+                log.storage, lambda s: read_stream(log.storage, log.pipeline, snapshot.tables[s]), streams
+            )
+            self.write(snapshot, [s for s, each in zip(streams, facts, strict=True) if wrong_facts(each, snapshot, s)])
 
     def _changed(self, before: Snapshot, after: Snapshot) -> set[str]:
         marks = {**bookmarks(before.state), **bookmarks(after.state)}
@@ -128,24 +130,24 @@ class StreamFiles:
                 changed.add(stream)
         return changed
 
-    def write(self, view: Snapshot, streams: Collection[str], record: CommitRecord | None = None) -> None:
+    def write(self, snapshot: Snapshot, streams: Collection[str], record: CommitRecord | None = None) -> None:
         """Write the files of these streams; `record` as in `follow`.
 
         Raises `LakeError`.
         """
-        existing = sorted(set(streams) & view.stream_tables.keys())
+        existing = sorted(set(streams) & snapshot.stream_tables.keys())
         if not existing:
             return
-        log, last = self._log, record or self._log.record(view.last_change)
-        commit = {"commit": view.last_change, "run": last.run if last else None, "at": last.at if last else None}
+        log, last = self._log, record or self._log.record(snapshot.last_change)
+        commit = {"commit": snapshot.last_change, "run": last.run if last else None, "at": last.at if last else None}
 
         def facts_of(stream: str) -> dict[str, Any]:
-            table, replication = view.tables[stream], self._of(view, stream)
+            table, replication = snapshot.tables[stream], self._of(snapshot, stream)
             return {
                 "format": 1,
                 "stream": stream,
                 "tap_stream_id": replication.id,
-                "bookmark": bookmark(view.state, (replication.id, stream)),
+                "bookmark": bookmark(snapshot.state, (replication.id, stream)),
                 "replication_method": replication.method,
                 "rows": table.rows,
                 "files": len(table.files),
@@ -153,11 +155,11 @@ class StreamFiles:
                 **commit,
             }
 
-        files = {stream_file(log.pipeline, view.tables[stream]): facts_of(stream) for stream in existing}
+        files = {stream_file(log.pipeline, snapshot.tables[stream]): facts_of(stream) for stream in existing}
         log.storage.write_all({key: dumps(facts, indent=2) for key, facts in files.items()})
 
-    def _of(self, view: Snapshot, stream: str) -> Replication:
+    def _of(self, snapshot: Snapshot, stream: str) -> Replication:
         if stream not in self._replication:
-            facts = read_stream(self._log.storage, self._log.pipeline, view.tables[stream])
+            facts = read_stream(self._log.storage, self._log.pipeline, snapshot.tables[stream])
             self._replication[stream] = replication_of(facts, stream)
         return self._replication[stream]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 SKEW = timedelta(minutes=5)
-"""What is further ahead of this machine's clock is from a clock that is wrong; less is how far good clocks differ."""
+"""The most by which good clocks differ: a time further ahead of this machine's clock is from a clock that is wrong."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=timezone.utc)
 """Where clocks begin: one that was never set says this."""
 _LATEST = 9000

@@ -1,4 +1,4 @@
-"""What operators do besides loading: look after a lake, a project, a tap.
+"""Verbs of operators besides loading: they look after a lake, a project, a tap.
 
 ```
 verify/    compare the lake with its commit log, and repair it

@@ -1,4 +1,4 @@
-"""What a rollback cannot bring back, and what it leaves half loaded."""
+"""Warnings before a rollback: what it cannot bring back, and what it leaves half loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.errors import SettingsError
-from bridge.lake.commit.rollback import Plan, follows_a_log
+from bridge.lake.commit.rollback import RollbackPlan, follows_a_log
 from bridge.lake.log import bookmarks
 from bridge.lake.runs import read_attempts
 from bridge.lake.storage import lake_of
@@ -18,13 +18,13 @@ from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline
 
 
-def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) -> list[str]:
-    """What somebody should know before a rollback. `name` is what to type to choose the pipeline."""
+def rollback_warnings(pipeline: Pipeline, home: Path, shown: RollbackPlan, name: str) -> list[str]:
+    """The warnings that are shown before a rollback. `name` is what to type to choose the pipeline."""
     warnings = []
     if streams := follows_a_log(shown.before, shown.after.shown, _log_based(pipeline, home, shown)):
         warnings.append(
             f"{_named(streams)}: the tap reads a database's log (LOG_BASED), and may not get the changes since then "
-            "again: the database lets go of what was once confirmed. If it has, load anew: "
+            "again: the database may have deleted that part of its log. If so, reload the table: "
             f"{reload(pipeline, streams, name)}"
         )
     if text := piped_warning(pipeline, name):
@@ -37,7 +37,7 @@ def rollback_warnings(pipeline: Pipeline, home: Path, shown: Plan, name: str) ->
 
 
 def piped_warning(pipeline: Pipeline, name: str) -> str:
-    """What to do about the STATE of another program, if one started the tap of the last run on record; else empty.
+    """The warning about another program's STATE, if that program started the tap of the last run on record; else empty.
 
     That program does not hear of a STATE that was changed in the lake. `name` is what to type.
     """
@@ -51,7 +51,7 @@ def _named(streams: Sequence[str]) -> str:
     return ", ".join(streams[:5]) + (f" and {len(streams) - 5:,} more" if len(streams) > 5 else "")
 
 
-def _log_based(pipeline: Pipeline, home: Path, shown: Plan) -> set[str]:
+def _log_based(pipeline: Pipeline, home: Path, shown: RollbackPlan) -> set[str]:
     catalog = None
     with suppress(SettingsError):  # the next run will report an unreadable catalog
         catalog = CatalogStore(home, pipeline).read()

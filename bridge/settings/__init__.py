@@ -1,4 +1,4 @@
-"""What bridge.yaml may say: YAML to frozen, typed settings. Each error names file, line and key; none shows a secret.
+"""The settings of bridge.yaml, frozen and typed. Each error names file, line and key; none shows a secret.
 
 Enters: the settings files, the environment, or a command line's flags. Leaves: a `Pipeline`.
 

@@ -1,4 +1,4 @@
-"""What a hint tells the user to type."""
+"""The commands that a hint tells the user to type."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def reload(pipeline: Pipeline, streams: Sequence[str], name: str = "", *, piped:
     method = "overwrite" if piped else "auto"
     first = f"set load_method: {method} for {', '.join(appended)}, then " if appended else ""
     if piped:
-        return f"{first}have the tap start without a STATE"
+        return f"{first}start the tap without a STATE"
     return f"{first}{mark}{full_run(name or pipeline.name, streams)}{mark}"

@@ -241,7 +241,7 @@ class Destination(Section):
 
     @property
     def store_options(self) -> StoreOptions | None:
-        """What the bucket is opened with, None where nothing is said or the bucket is a folder."""
+        """The options with which the bucket is opened; None where nothing is said or the bucket is a folder."""
         section = self.s3 or self.azure or self.gcs
         return section.options if section else None
 
@@ -254,7 +254,7 @@ class Destination(Section):
 
 
 class StreamKeys(Section):
-    """What differs for the streams that match a glob. A key that is left out is as everywhere."""
+    """The settings of the streams that match a glob. A key that is left out is as everywhere."""
 
     load_method: Literal["auto", "append-only", "overwrite", "upsert"] | None = None
     """Instead of `destination.load_method`."""
@@ -285,7 +285,7 @@ class StreamKeys(Section):
     add_record_metadata: bool | None = None
     """Instead of `destination.add_record_metadata`."""
     schema_policy: Literal["evolve", "freeze", "discard"] | None = None
-    """What happens to a new column: it is added (`evolve`, the default), it is an error, or it is left out."""
+    """A new column is added (`evolve`, the default), it is an error (`freeze`), or it is left out (`discard`)."""
     new_columns: Literal["add", "warn", "ignore"] | None = None
     """Instead of the pipeline's `new_columns`."""
     on_null_key: Literal["warn", "fail"] | None = None
@@ -295,15 +295,15 @@ class StreamKeys(Section):
         BeforeValidator(lambda value: "null" if value is None else value),  # as YAML reads a bare `null`
         WithJsonSchema({"enum": ["reject", "null", None]}),
     ] = "reject"
-    """What happens to a record with a text that is no time in a `date` or `date-time` column, such as an empty one: it
-    is a reject, or the value becomes null (`null`), which the run counts and says. Never in a key or a replication
+    """A text that is no time in a `date` or `date-time` column, such as an empty one, makes the record a reject
+    (`reject`), or becomes null (`null`), which the run counts and says. It is never null in a key or a replication
     key."""
     on_type_change: Literal["rewrite", "variant", "fail"] | None = None
-    """What happens if a column needs a wider type: its older files are rewritten (`rewrite`, the default), a second
-    column is added, or it is an error."""
+    """A column that needs a wider type has its older files rewritten (`rewrite`, the default), gets a second column
+    beside it (`variant`), or is an error (`fail`)."""
     guard: Guard | None = None
     """Instead of the pipeline's `guard`, key by key."""
     on_error: Literal["fail", "hold"] | None = None
-    """What happens if the stream cannot be stored: the run fails (`fail`), or the stream is held back (`hold`): its
+    """If the stream cannot be stored, the run fails (`fail`), or the stream is held back (`hold`): its
     table and its bookmark stay as they are, the other streams are committed, and the exit code is 5. Default: `fail`;
     `hold` if a guard refuses the stream, as far as the STATE allows that."""

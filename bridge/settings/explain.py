@@ -37,7 +37,7 @@ _TYPES = {
 }
 
 
-class Place(Protocol):
+class ErrorPlace(Protocol):
     """Where settings are written."""
 
     def error(self, key: Key, text: str, hint: str, **facts: Any) -> SettingsError:
@@ -45,7 +45,7 @@ class Place(Protocol):
         ...
 
     def order(self, key: Key) -> Order:
-        """What errors are sorted by."""
+        """The place of a key's error among the others, to sort by."""
         ...
 
 
@@ -75,7 +75,7 @@ class CommandLine:
         return "", 0
 
 
-def explained(error: ValidationError, place: Place, at: Key = ()) -> list[tuple[Key, SettingsError]]:
+def explained(error: ValidationError, place: ErrorPlace, at: Key = ()) -> list[tuple[Key, SettingsError]]:
     """All errors with their keys, in reading order. `at`: the key of what was validated."""
     located = [((*at, *_key(one["loc"])), one) for one in error.errors(include_url=False)]
     return [(key, _explain(key, one, place)) for key, one in sorted(located, key=lambda pair: place.order(pair[0]))]
@@ -86,7 +86,7 @@ def _key(place: Key) -> Key:
     return place[:-1] if place[-1:] == ("[key]",) else place
 
 
-def _explain(key: Key, error: Any, place: Place) -> SettingsError:
+def _explain(key: Key, error: Any, place: ErrorPlace) -> SettingsError:
     kind, facts = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown(key, place)
@@ -106,7 +106,7 @@ def _explain(key: Key, error: Any, place: Place) -> SettingsError:
     return place.error(key, *_TYPES.get(kind, ("is not valid", "look it up in the reference of settings")))
 
 
-def _unknown(key: Key, place: Place) -> SettingsError:
+def _unknown(key: Key, place: ErrorPlace) -> SettingsError:
     section = _section(key[:-1])
     name = str(key[-1])
     return place.error(key, "unknown key", did_you_mean(name, section.model_fields) or _belongs(name, section))

@@ -14,7 +14,7 @@ from bridge.settings.destination import Destination
 from bridge.settings.explain import CommandLine, explained
 from bridge.settings.options import Pipeline, Source
 from bridge.settings.secrets import with_secrets
-from bridge.settings.text.tree import Key, Piece
+from bridge.settings.text.tree import Expansion, Key
 from bridge.settings.text.variables import Variables
 from bridge.settings.values.checked import pipeline_name
 
@@ -62,13 +62,13 @@ def inline_pipeline(
     return with_secrets(pipeline, expanded, place)
 
 
-def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, Any] | str, list[tuple[Key, Piece]]]:
+def _inline_config(text: str | None, variables: Variables) -> tuple[dict[str, Any] | str, list[tuple[Key, Expansion]]]:
     """Inline JSON with its variables filled in, or the path of a file; and what they brought."""
     if text is None:
         return {}, []
     if not text.lstrip().startswith("{"):
         return text, []
-    expanded: list[tuple[Key, Piece]] = []
+    expanded: list[tuple[Key, Expansion]] = []
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):

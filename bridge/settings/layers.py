@@ -32,7 +32,7 @@ _MAPPING = ("must be a mapping", "write its keys below it, or remove it")
 
 
 @dataclass(frozen=True)
-class Project:
+class SettingsLayers:
     """All layers, with variables as written. `problems`: what is wrong with the files themselves, in reading order."""
 
     pipelines: dict[str, Node] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Project:
     system_tables: SystemTables | None = None
     service: Node | None = None
     files: tuple[Path, ...] = ()
-    """What it was read from: the files, and the folders in which `include` looks."""
+    """The paths it was read from: the files, and the folders in which `include` looks."""
 
     def environment(self, name: str | None) -> str | None:
         """The environment's name; None for none. Raises `SettingsError` if the file does not have it."""
@@ -82,7 +82,7 @@ def _children(node: Node | None) -> dict[str, Node]:
     return node.value if node and isinstance(node.value, dict) else {}
 
 
-def read_project(path: Path, expand: Expand) -> Project:
+def read_project(path: Path, expand: Expand) -> SettingsLayers:
     """Read bridge.yaml and what it includes. Raises `SettingsError` if bridge.yaml cannot be read.
 
     `expand` must run no command: a file is not looked for by what a command prints.
@@ -119,7 +119,7 @@ class _Reader:
         self._pipelines: dict[str, Node] = {}
         self._files = [path]
 
-    def main(self, root: Node) -> Project:
+    def main(self, root: Node) -> SettingsLayers:
         self._refuse_unknown(root, _MAIN, "a pipeline stands under pipelines:, keys of your own start with x-")
         keys = _children(root)
         self._own_pipelines(keys.get("pipelines"))
@@ -137,7 +137,7 @@ class _Reader:
         service, service_keys = keys.get("service"), tuple(Service.model_fields)
         if service is not None and self._mapping(service):
             self._refuse_unknown(service, service_keys, f"the keys here are: {', '.join(service_keys)}")
-        return Project(
+        return SettingsLayers(
             self._pipelines, defaults, environments, self._problems, system_tables, service, tuple(self._files)
         )
 

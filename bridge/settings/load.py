@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.settings.layers import Project, read_project
+from bridge.settings.layers import SettingsLayers, read_project
 from bridge.settings.options import Pipeline
 from bridge.settings.reading import is_missing, read_bucket, read_pipeline
 from bridge.settings.service import Service, read_service
@@ -32,7 +32,7 @@ _ENVIRONMENT = "SINGER_BRIDGE_ENV"
 class Pipelines(Mapping[str, Pipeline]):
     """The pipelines by their names in the file. Each is checked when it is taken out, and may raise SettingsError."""
 
-    project: Project = field(repr=False)
+    project: SettingsLayers = field(repr=False)
     variables: Variables = field(repr=False)
     environment: str | None
     _read: dict[tuple[str, bool, bool], Pipeline] = field(default_factory=dict, repr=False)
@@ -226,7 +226,7 @@ def check(path: Path, environ: Mapping[str, str], env: str | None = None) -> lis
     return _all_problems(project, variables, [env] if env else [None, *project.environments])
 
 
-def _all_problems(project: Project, variables: Variables, environments: list[str | None]) -> list[Problem]:
+def _all_problems(project: SettingsLayers, variables: Variables, environments: list[str | None]) -> list[Problem]:
     variables = variables.without_commands
     problems = [Problem(error) for _, error in project.problems]
     problems += [Problem(error) for error in read_service(project.service, variables.expand)[1]]
@@ -242,7 +242,7 @@ def _all_problems(project: Project, variables: Variables, environments: list[str
     return list(unique.values())
 
 
-def _first(errors: list[SettingsError], project: Project, variables: Variables) -> SettingsError:
+def _first(errors: list[SettingsError], project: SettingsLayers, variables: Variables) -> SettingsError:
     """The error to report: wrong settings first, then missing ones. Its hint says how to see the others."""
     error = next((each for each in errors if not is_missing(each)), errors[0])
     every = _all_problems(project, variables, [None, *project.environments])
@@ -253,7 +253,7 @@ def _first(errors: list[SettingsError], project: Project, variables: Variables) 
 
 def _open(
     path: Path, environ: Mapping[str, str], *, commands: bool = False, renew: bool = False
-) -> tuple[Project, Variables, str | None]:
+) -> tuple[SettingsLayers, Variables, str | None]:
     values = {**read_dotenv(path.parent / ".env"), **environ}
     variables = Variables(values, commands=commands, renew=renew)
     return read_project(path, variables.without_commands.expand), variables, values.get(_ENVIRONMENT)

@@ -64,7 +64,7 @@ class Source(Section):
     """The tap's command, on PATH or a path, with its arguments: `tap-x --flag` or `[tap-x, --flag]`. No shell is
     involved."""
     pip_url: str | None = Field(default=None, repr=False)
-    """What `install` installs the tap from, such as `tap-x==1.2` or `git+https://...`."""
+    """The source from which `install` installs the tap, such as `tap-x==1.2` or `git+https://...`."""
     config: Annotated[
         dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string", "null"]})
     ] = Field(default_factory=dict, repr=False)
@@ -95,7 +95,7 @@ class Source(Section):
     catalog."""
     replication_slot: ReplicationSlot = ReplicationSlot()
     check_counts: Literal["auto", "exact", "never"] = "auto"
-    """Whether a run ends with a look at how many rows PostgreSQL, MySQL or MariaDB has. `auto`: at most a second a
+    """A run ends with a look at how many rows PostgreSQL, MySQL or MariaDB has. `auto`: at most a second a
     table; beyond a million rows by the server's estimate. `exact`: count every table. `never`: do not look."""
 
     @model_validator(mode="before")
@@ -122,7 +122,7 @@ class Source(Section):
 
 
 class Incremental(Section):
-    """Whether runs resume at their bookmarks."""
+    """Settings of runs that resume at their bookmarks."""
 
     enabled: bool = True
     """`false`: every run is `--full`."""
@@ -181,18 +181,18 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # pydantic has a method `validate`, which nobody is to use any more
 
     class Rejects(Section):
-        """What happens to records that do not fit their schema."""
+        """Settings for records that do not fit their schema."""
 
         on_reject: Literal["quarantine", "fail"] = "quarantine"
         """`quarantine`: keep a record that does not fit its schema, and go on. `fail`: fail at the first one."""
         max: Annotated[int, Field(ge=0)] = 1000
         """More rejects than this in one run fail it."""
         validate: Literal["types", "full"] = "types"  # type: ignore[assignment]
-        """What a record must match: the types of its columns, or its whole SCHEMA."""
+        """The rules that a record must match: the types of its columns, or its whole SCHEMA."""
 
 
 class Retry(Section):
-    """Whether a failed run is tried again, from its last commit."""
+    """Settings to try a failed run again, from its last commit."""
 
     attempts: Annotated[int, Field(ge=1)] = 1
     """How many runs there may be altogether, until one succeeds."""
@@ -228,27 +228,27 @@ class Schedule(Section):
     timezone: Annotated[str | None, parsed(check_timezone)] = None
     """The time zone of `cron`, such as `Europe/Paris`. Default: the machine's."""
     catch_up: Literal["once", "skip"] = "once"
-    """What `serve` does about runs that were due while it was down. `once`: one run for all of them. `skip`: it waits
+    """Runs that were due while `serve` was down. `once`: one run makes up for all of them. `skip`: `serve` waits
     for the next one."""
 
 
 class Keys(Section):
-    """What a pipeline says in the file."""
+    """The keys that a pipeline has in the file."""
 
     source: Source
     destination: Destination
     incremental: Incremental = Incremental()
     commit: CommitEvery = CommitEvery()
     on_no_state: Literal["warn", "fail"] = "warn"
-    """What happens if the tap sends rows and no STATE: the next run extracts them again. `fail`: the run fails, and
+    """If the tap sends rows and no STATE, the next run extracts them again. `fail`: the run fails, and
     nothing of it is committed. Streams whose tables each run replaces do not count."""
     new_columns: Literal["add", "warn", "ignore"] | None = None
-    """What happens if the source has a column that the kept catalog lacks. `add`: it is loaded from this run on,
+    """A column that the source has and the kept catalog lacks. `add`: it is loaded from this run on,
     and the run says so. `warn`: the run says so, and the table differs. `ignore`: nothing. Default: `add` where all
     columns of the stream are selected, or a pattern names the column; else `warn`."""
     on_null_key: Literal["warn", "fail"] = "warn"
-    """What happens to rows of an incremental stream whose replication key is NULL: the tap does not see them again when
-    they change. `warn`: the run says so. `fail`: the run fails, and none of them is committed."""
+    """Rows of an incremental stream whose replication key is NULL: the tap does not see them again when they
+    change. `warn`: the run says so. `fail`: the run fails, and none of them is committed."""
     rejects: Rejects = Rejects()
     guard: Guard | None = Guard()
     spool: Spool = Spool()
@@ -263,7 +263,7 @@ class Keys(Section):
     openlineage: OpenLineage | None = None
     metrics: Metrics = Metrics()
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
-    """What differs for single streams, by globs of their names."""
+    """The settings of single streams, by globs of their names."""
     views: Views = Field(default_factory=dict)
     """Tables that each commit keeps as the `GROUP BY` of a stream, by their names: `SELECT key, ..., aggregates FROM
     stream [WHERE ...] GROUP BY key, ...` in Spark SQL."""
@@ -318,7 +318,7 @@ class Pipeline(Keys):
         return any(fnmatchcase(one, glob) for one in self.names_of(name))
 
     def stream(self, name: str) -> StreamKeys:
-        """What `streams` says of one stream: every glob that matches, key by key the last one wins.
+        """The settings of one stream in `streams`: every glob that matches, key by key the last one wins.
 
         A glob matches the stream's id in the catalog as well as the name of its RECORDs, whichever `name` is.
         """

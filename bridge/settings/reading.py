@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.explain import InFile, explained
-from bridge.settings.layers import Project
+from bridge.settings.layers import SettingsLayers
 from bridge.settings.options import Keys, Pipeline, Source
 from bridge.settings.secrets import config_file, shown_to_all, with_secrets
 from bridge.settings.text.tree import Document, Expand, Key, Node, resolve
@@ -36,7 +36,7 @@ def _is_text(key: Key) -> bool:
 
 
 def read_pipeline(
-    project: Project,
+    project: SettingsLayers,
     expand: Expand,
     name: str,
     environment: str | None,
@@ -69,7 +69,7 @@ def read_pipeline(
     return pipeline, problems
 
 
-def read_bucket(project: Project, expand: Expand, name: str, environment: str | None) -> Pipeline | None:
+def read_bucket(project: SettingsLayers, expand: Expand, name: str, environment: str | None) -> Pipeline | None:
     """A pipeline with nothing but its name, its bucket and its retention; None if one of them is wrong."""
     layers = project.layers(name, environment)
     document = resolve(replace(layers, value=_lake_part(layers, _BUCKET)), expand, _is_text)
@@ -140,7 +140,7 @@ def _without_echoes(problems: list[tuple[Key, SettingsError]]) -> list[tuple[Key
 
 
 def _config_problems(document: Document, place: InFile) -> list[tuple[Key, SettingsError]]:
-    """What is wrong with the file of the tap's settings, if they are a file."""
+    """The problems of the file with the tap's settings; none if they are in no file."""
     node = document.nodes.get(_CONFIG)
     if node is None or not isinstance(node.value, str) or _CONFIG in document.unknown:
         return []

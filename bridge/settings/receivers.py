@@ -35,7 +35,7 @@ class Notification(Section):
     url: Annotated[str, BeforeValidator(_receiver_url)] = Field(repr=False)
     """Where they go, as apprise writes it: `slack://...`, `mailto://...`, `json://...`. Nothing shows it."""
     on: list[Kind] = Field(default=["failed", "recovered", "stale", "rejects", "volume", "drift"], min_length=1)
-    """Of what: `failed`, `recovered`, `stale`, `rejects`, `empty`, `volume`, `drift`. Default: all but `empty`."""
+    """Facts: `failed`, `recovered`, `stale`, `rejects`, `empty`, `volume`, `drift`. Default: all but `empty`."""
 
 
 class OpenLineage(Section):

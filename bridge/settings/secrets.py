@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bridge.settings.explain import Place
+from bridge.settings.explain import ErrorPlace
 from bridge.settings.options import Pipeline
 from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, learn, learn_arguments, worth_hiding
-from bridge.settings.text.tree import Key, Piece
+from bridge.settings.text.tree import Expansion, Key
 
 
-def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Piece]], place: Place) -> Pipeline:
+def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Expansion]], place: ErrorPlace) -> Pipeline:
     """The pipeline with all its secrets, including those of its config file. Raises `SettingsError`."""
     source = pipeline.source
     config = config_file(source.config, place) if isinstance(source.config, Path) else source.config
@@ -59,7 +59,7 @@ def shown_to_all(key: Key) -> tuple[str, str] | None:
     return None
 
 
-def config_file(path: Path, place: Place) -> dict[str, Any]:
+def config_file(path: Path, place: ErrorPlace) -> dict[str, Any]:
     """Read the tap's settings for their secrets; the tap gets the file itself. Raises `SettingsError`."""
     at: Key = ("source", "config")
     try:

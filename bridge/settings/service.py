@@ -13,14 +13,14 @@ from bridge.settings.values.section import Section
 
 
 class Service(Section):
-    """What `singer-bridge serve` does beside the pipelines' schedules."""
+    """The settings of `singer-bridge serve`, beside the pipelines' schedules."""
 
     host: str = "127.0.0.1"
     """The address of its page and its HTTP API. Any but a loopback address needs a `token`."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8765
     """The port of its page. `0`: a free one, which the service prints."""
     token: str | None = Field(default=None, repr=False)
-    """What a user of the page, or a program, has to know. Default: none, which is for loopback addresses only."""
+    """The secret that opens the page and the API to a user or a program. Default: none, for loopback addresses only."""
     warm: Annotated[int, Field(ge=0)] = 1
     """How many processes wait ahead with Spark up, so that a run starts at once. `0`: none, which saves memory."""
     max_runs: Annotated[int, Field(ge=1)] = 2

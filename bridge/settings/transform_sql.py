@@ -24,11 +24,11 @@ Token = Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a statement is for. Messages have its `name` and its `source`; the hints are its `rule`, or an `example`."""
+    """A statement's purpose. Messages have its `name` and its `source`; the hints are its `rule`, or an `example`."""
 
     name: str
     source: str
-    """What it selects from."""
+    """The name of what it selects from."""
     rule: str
     example: str
 

@@ -74,7 +74,7 @@ class View:
     """Names of the stream's columns that are read, each once, as they are written: Spark does not look at case. A word
     such as DAY in `timestampadd(DAY, 1, at)` may be among them."""
     alias: str
-    """What the expressions call the stream."""
+    """The name of the stream in the expressions."""
     items: tuple[Key | Aggregate, ...]
     """The visible columns in the order of SELECT."""
     where: str | None
@@ -167,7 +167,6 @@ def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens between commas."""
     commas = [place for place, kind in _outside(tokens) if kind == "COMMA"]
     starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
     return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]

@@ -52,7 +52,7 @@ class Bookmark:
 
     @classmethod
     def read(cls, stored: Any) -> Bookmark | None:
-        """What a STATE has of a stream; None if that is nothing, or nothing of ours: the stream begins anew."""
+        """The bookmark of a stream in a STATE; None if there is none, or it is none of ours: the stream begins anew."""
         try:
             place = stored.get("next")
             complete = Position(int(stored["commit"]), str(stored["nonce"])) if "commit" in stored else None

@@ -1,4 +1,4 @@
-"""What is due of one table, in the order in which it is sent, and the bookmark behind each step."""
+"""The work that is due for one table, in the order in which it is sent, and the bookmark behind each step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bridge.errors import CommitExpired, DataError
 from bridge.read.query.changes.change import Position
-from bridge.read.query.changes.feed import ChangeFeed, Step, WholeTable
+from bridge.read.query.changes.feed import ChangeFeed, FeedStep, WholeTable
 from tap_bridge.bookmark import Bookmark, Place
 from tap_bridge.sending import Chunk, Due, chunks_of
 
@@ -122,7 +122,7 @@ def _digest(fields: Sequence[pa.Field]) -> str:
     return blake2b(repr([(field.name, str(field.type)) for field in fields]).encode(), digest_size=8).hexdigest()
 
 
-def _rest(step: Step, place: Place) -> Iterator[Due]:
+def _rest(step: FeedStep, place: Place) -> Iterator[Due]:
     """The parts of a commit from a place on."""
     reached = not place.part
     for part in step.parts:

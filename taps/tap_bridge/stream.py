@@ -40,7 +40,7 @@ class TableStream(Stream):
 
     @property
     def replication_method(self) -> str:
-        """What the catalog says, `FULL_TABLE` or `LOG_BASED`. Discovery forces neither, so that a user may choose."""
+        """The catalog's method, `FULL_TABLE` or `LOG_BASED`. Discovery forces neither, so that a user may choose."""
         return self.forced_replication_method or "LOG_BASED"
 
     def apply_catalog(self, catalog: singerlib.Catalog) -> None:

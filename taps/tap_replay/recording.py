@@ -1,4 +1,4 @@
-"""What is in a recorded file: its streams, its STATEs, and where a replay may resume."""
+"""The contents of a recorded file: its streams, its STATEs, and where a replay may resume."""
 
 from __future__ import annotations
 

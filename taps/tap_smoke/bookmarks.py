@@ -17,7 +17,7 @@ NOTE = "Progress is not resumable if interrupted."
 
 
 class Bookmark(Protocol):
-    """What every habit answers."""
+    """The questions that every habit answers."""
 
     first: int
     version: int | None

@@ -1,4 +1,4 @@
-"""What the tap offers (`--discover`) and what a passed catalog selects of it."""
+"""The streams that the tap offers (`--discover`), and those that a passed catalog selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: counted in records of this run, over all streams."""
+"""Faults, and when they happen: counted in records of this run, over all streams."""
 
 from __future__ import annotations
 

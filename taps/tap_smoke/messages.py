@@ -30,7 +30,7 @@ class Dialect:
         return "{" + self.comma.join(self.text(key) + self.colon + value for key, value in members) + "}"
 
     def envelope(self, stream: str, version: int | None) -> tuple[str, str]:
-        """What stands before and after the record in a RECORD line; the second ends with the newline."""
+        """The text before and after the record in a RECORD line; the second ends with the newline."""
         # a raw NUL is never part of JSON text, so it marks the place whatever the stream is called
         members = [("type", self.text("RECORD")), ("stream", self.text(stream)), ("record", "\0")]
         if version is not None:

@@ -1,4 +1,4 @@
-"""What a record is: a pure function of (seed, stream, number), and nothing else.
+"""Records: each is a pure function of (seed, stream, number), and of nothing else.
 
 Plain streams are rendered by one `%` template a line, which is several times faster than a dict and a JSON encoder;
 `Recipe.row` says what the same record is as a dict. A test holds both to the same bytes.
@@ -124,7 +124,7 @@ class Recipe:
         return (f"{mixed:08x}" * self._payloads)[: self.stream.wide]
 
     def _disturb(self, row: dict[str, Any], number: int, mixed: int) -> None:
-        """What this record has that its stream's other records have not."""
+        """Give this record what its stream's other records do not have."""
         change = self.stream.schema_change
         if change and number >= change.at:
             if change.add:

@@ -33,14 +33,14 @@ _KEYWORDS = ["meltano_sdk", "file", "parquet", "delta", "iceberg"]
 
 
 def about(module: str = "target_bridge") -> dict[str, Any]:
-    """What the installed target, or the tap, says about itself."""
+    """The answer of the installed target, or of the tap, about itself."""
     words = [sys.executable, "-m", module, "--about", "--format=json"]
     answer: dict[str, Any] = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
     return answer
 
 
 def installed_from() -> str:
-    """What pip installs this package from again: its name on the index, or the clone, wheel or repository."""
+    """The source from which pip installs this package again: the index, by name; or the clone, wheel or repository."""
     facts = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
     url, repository = str(facts.get("url") or _PACKAGE), facts.get("vcs_info")
     return f"{repository['vcs']}+{url}@{repository['commit_id']}" if repository else url
@@ -86,7 +86,7 @@ _SPARK = {"prereq": "Java 17 or newer: `java` on the PATH, or JAVA_HOME."}
 
 
 def _page(domain: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What only the hub's page of a plugin has."""
+    """The facts that only the hub's page of a plugin has."""
     keywords = [*_KEYWORDS, "spark"] if more else _KEYWORDS
     return {"domain_url": domain, "keywords": keywords, "maintenance_status": "active", **_UNRATED, **(more or {})}
 

@@ -51,7 +51,7 @@ _PLACES: dict[str, Key] = {
     "openlineage": ("openlineage",),
     "metrics": ("metrics",),
 }
-"""What the settings are called in bridge.yaml."""
+"""The key in bridge.yaml of each setting."""
 _NOT_OURS = ("replication_method", "replication_key", "lookback")
 """Keys of `streams` that are for a tap that we start ourselves."""
 _NAME = "target-bridge"

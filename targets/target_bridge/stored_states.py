@@ -128,7 +128,7 @@ class StoredStates:
 
 
 def held_by(error: PipelineHeld) -> str:
-    """What a user of Meltano is told when another run holds a STATE: it has no flag that waits."""
+    """The message to a user of Meltano when another run holds a STATE: it has no flag that waits."""
     return f"{error.message}; wait for it to end, and do it again"
 
 

@@ -21,7 +21,7 @@ from bridge.lake.commit.open import open_pipeline
 from bridge.lake.records import FileAdd, TableState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
 from bridge.load.write.layout import TableLayout
@@ -60,7 +60,7 @@ def fill(bucket: Path, rows: int, small: int) -> Path:
 def ours(lake: Path, file_size: int) -> tuple[int, int]:
     """Compact a lake; return the files and bytes that were written."""
     pipeline = Pipeline(name="p", source={"tap": "tap"}, destination=Destination(bucket=str(lake)))
-    adds = compact(LocalStorage(lake), pipeline, Wish(file_size=file_size)).written["t"]
+    adds = compact(LocalStorage(lake), pipeline, CompactOptions(file_size=file_size)).written["t"]
     return len(adds), sum(add.size for add in adds)
 
 

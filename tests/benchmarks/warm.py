@@ -103,7 +103,7 @@ class Small:
         """Wait for a runner that is ready."""
         settings = [SparkSettings.of(self.settings.pipelines["small"])]
         while not any(runner.is_ready for runner in self.runners._ahead):
-            self.runners.tend(settings)
+            self.runners.keep_warm(settings)
             time.sleep(0.2)
         time.sleep(_CALM)
 

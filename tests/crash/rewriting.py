@@ -22,7 +22,7 @@ from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage import Storage, open_storage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from tests.support.records import table_change
@@ -119,7 +119,7 @@ class Compacts(Run):
 
     def execute(self, lake: str, scratch: Path) -> None:
         settings = {"name": PIPELINE, "source": {"tap": "tap"}, "destination": {"bucket": lake}}
-        compact(open_storage(lake), Pipeline.model_validate(settings), Wish())
+        compact(open_storage(lake), Pipeline.model_validate(settings), CompactOptions())
 
 
 class Recovers(Run):

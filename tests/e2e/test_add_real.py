@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 from bridge.settings.load import check, load
 from tests.support.terminal import talk, talked
 
@@ -31,13 +31,13 @@ insert into logs select 'line ' || n from generate_series(1, 100) n;
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[DemoServer]:
     with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
 @pytest.fixture
-def sql(server: Server) -> Iterator[Callable[[str], object]]:
+def sql(server: DemoServer) -> Iterator[Callable[[str], object]]:
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
         connection.execute("drop schema public cascade; create schema public")
         connection.execute(TABLES)
@@ -45,7 +45,7 @@ def sql(server: Server) -> Iterator[Callable[[str], object]]:
 
 
 @pytest.fixture
-def project(server: Server, tmp_path: Path) -> Project:
+def project(server: DemoServer, tmp_path: Path) -> Project:
     """A new project beside the tap that the README names."""
     tap = installed("meltanolabs-tap-postgres", "tap-postgres")
     made = Project(tmp_path, tap, {})
@@ -58,7 +58,7 @@ def counts(project: Project) -> dict[str, int]:
     return {name: int(project.rows(f"public-{name}", "count(*)", "1")[0][0]) for name in ("users", "orders", "logs")}
 
 
-def answers(server: Server) -> list[tuple[str, str]]:
+def answers(server: DemoServer) -> list[tuple[str, str]]:
     """To all that is asked before the streams: the source is found by a URL, which nobody sees."""
     return [
         ("host: ", ""),
@@ -73,7 +73,7 @@ def answers(server: Server) -> list[tuple[str, str]]:
 
 
 def test_what_is_answered_leads_to_a_right_lake_twice(
-    server: Server, sql: Callable[[str], object], project: Project
+    server: DemoServer, sql: Callable[[str], object], project: Project
 ) -> None:
     """Two runs, rows changed between them: no table is doubled, and `commits` says what each run did."""
     streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", ""), ("(yes, each, no) [yes]: ", "")]
@@ -99,7 +99,7 @@ def test_what_is_answered_leads_to_a_right_lake_twice(
 
 
 def test_what_is_pasted_and_uncommented_is_right(
-    server: Server, sql: Callable[[str], object], project: Project
+    server: DemoServer, sql: Callable[[str], object], project: Project
 ) -> None:
     """Without a terminal: the settings are comments, `select` writes behind them, `discover` prints lines to paste."""
     file, url = project.folder / "bridge.yaml", server.url("postgres", user="postgres", password="none")
@@ -146,7 +146,7 @@ def _every_comment_may_be_uncommented(file: Path) -> None:
         assert config.keys() - before.keys() == ({name[1]} if name else set()), line
 
 
-def test_a_replication_key_with_nulls(server: Server, sql: Callable[[str], object], project: Project) -> None:
+def test_a_replication_key_with_nulls(server: DemoServer, sql: Callable[[str], object], project: Project) -> None:
     """`add` and `discover` do not propose it, and the lake equals the source; who chooses it is told each time."""
     sql("update users set updated_at = null where id > 100")
     streams = [("now? [Y/n]: ", "y"), ("excludes [public-*]: ", "public-users"), ("(yes, each, no) [yes]: ", "yes")]

@@ -108,6 +108,6 @@ def test_a_year_of_flights(place: Path) -> None:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 reader.execute("DELETE FROM flights")
 
-        assert flights.change(server) == flights.Change(inserted=1_000, updated=500, at_edge=1)
+        assert flights.change(server) == flights.ChangedFlights(inserted=1_000, updated=500, at_edge=1)
         assert flights.count(server) == loaded | {"flights": 337_776}
         assert flights.punctuality(server) != before

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 from tests.e2e.meltano import ROOT, Meltano, built_wheel, installed_meltano
 from tests.e2e.realtaps import installed
 from tests.test_docs import blocks, check_output
@@ -185,14 +185,14 @@ def test_states_that_are_merged_lose_nothing(shop: Meltano, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def postgres() -> Iterator[Server]:
+def postgres() -> Iterator[DemoServer]:
     # Not below pytest's own folder: as root the server is another user, whom each pytest that starts locks out there.
     with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
 @pytest.mark.slow
-def test_postgres_twice_by_what_changed(shop: Meltano, postgres: Server, tmp_path: Path) -> None:
+def test_postgres_twice_by_what_changed(shop: Meltano, postgres: DemoServer, tmp_path: Path) -> None:
     """Rows are the database's, also those that it changed between two runs, and both sides have one STATE."""
     psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
     method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}

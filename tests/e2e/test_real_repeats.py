@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 
 from .realtaps import MariaDb, Project, installed, mariadb
 
@@ -36,13 +36,13 @@ def load(project: Project, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[DemoServer]:
     with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
 @pytest.fixture
-def sql(server: Server) -> Iterator[Callable[..., Any]]:
+def sql(server: DemoServer) -> Iterator[Callable[..., Any]]:
     """A database with nothing in it, as SQL."""
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
         connection.execute("drop schema public cascade; create schema public")
@@ -50,7 +50,7 @@ def sql(server: Server) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def meltano(server: Server, tmp_path: Path) -> Project:
+def meltano(server: DemoServer, tmp_path: Path) -> Project:
     url = server.url("postgres", user="postgres", password="none")
     tap = installed("meltanolabs-tap-postgres", "tap-postgres")
     return Project(tmp_path, tap, {"sqlalchemy_url": url, "filter_schemas": ["public"]})

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 
 from .realtaps import Project, installed
 
@@ -126,13 +126,13 @@ def tap_of(run: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[DemoServer]:
     with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
 @pytest.fixture(params=["meltanolabs-tap-postgres", "pipelinewise-tap-postgres"])
-def shop(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> Shop:
+def shop(request: pytest.FixtureRequest, server: DemoServer, tmp_path: Path) -> Shop:
     package, database = str(request.param), server.conninfo("postgres")
     config: dict[str, Any] = {"host": str(server.socket_folder), "port": 5432, "user": "postgres", "password": "none"}
     config |= {"dbname": "postgres", "filter_schemas": "public"}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 
 from .realtaps import MariaDb, Project, installed, mariadb
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[DemoServer]:
     with tempfile.TemporaryDirectory(prefix="bridge-test-") as folder, private_postgres(Path(folder) / "pg") as server:
         yield server
 
 
 @pytest.fixture
-def sql(server: Server) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+def sql(server: DemoServer) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
     """A database with nothing in it, as SQL."""
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
 
@@ -48,14 +48,14 @@ MELTANO, WISE = "meltanolabs-tap-postgres", "pipelinewise-tap-postgres"
 
 
 @pytest.fixture
-def meltano(server: Server, tmp_path: Path) -> Project:
+def meltano(server: DemoServer, tmp_path: Path) -> Project:
     tap = installed(MELTANO, "tap-postgres")
     url = server.url("postgres", user="postgres", password="none")
     return Project(tmp_path, tap, {"sqlalchemy_url": url, "filter_schemas": ["public"]})
 
 
 @pytest.fixture
-def wise(server: Server, tmp_path: Path) -> Project:
+def wise(server: DemoServer, tmp_path: Path) -> Project:
     tap = installed(WISE, "tap-postgres")
     login = {"user": "postgres", "password": "none", "dbname": "postgres"}
     return Project(

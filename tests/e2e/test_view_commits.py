@@ -26,7 +26,7 @@ from bridge.lake.commit.open import open_pipeline
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.maintain.rejects.replay import replay
 from bridge.load.maintain.rejects.survey import Criteria
 from bridge.load.run.tables.adopt import adopt
@@ -269,7 +269,7 @@ def _rollback(lake: Lake) -> None:
 
 
 def _compact(lake: Lake) -> None:
-    compact(open_storage(lake.uri), lake.pipeline, Wish(file_size=1 << 20))
+    compact(open_storage(lake.uri), lake.pipeline, CompactOptions(file_size=1 << 20))
     lake.check()
 
 

@@ -60,7 +60,7 @@ class Queue:
         settings = [SparkSettings.of(self.settings.pipelines[name])]
 
         def ready() -> bool:
-            self.runners.tend(settings)
+            self.runners.keep_warm(settings)
             return any(runner.is_ready for runner in self.runners._ahead)
 
         until(ready)

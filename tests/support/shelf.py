@@ -8,7 +8,7 @@ from bridge.exact_json import dumps
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.maintain.rejects.replay import Replayed, replay
-from bridge.load.maintain.rejects.survey import Criteria, Group, find, groups, read
+from bridge.load.maintain.rejects.survey import Criteria, RejectGroup, find, groups, read
 from tests.support.pipe import Found, Pipe
 
 INT = {"type": ["null", "integer"]}
@@ -55,7 +55,7 @@ class Shelf(Pipe):
     def say(self, *messages: dict[str, Any], **settings: Any) -> Found:
         return self.load(wire(*messages), **settings)
 
-    def listed(self, **wanted: Any) -> list[Group]:
+    def listed(self, **wanted: Any) -> list[RejectGroup]:
         which = Criteria(**wanted)
         return groups(find(self.storage, "p", self.view(), which), which)
 

@@ -106,12 +106,12 @@ def show(selection: Selection, *, commit: str | None, json_output: bool) -> None
     """
     name, number = _number(selection.word, commit)
     chosen = selection.of(name).pipeline(source=False)
-    storage, view = committed(chosen.pipeline)
+    storage, snapshot = committed(chosen.pipeline)
     log = Log(storage, chosen.pipeline.name)
-    step = commit_step(log, view.n, number)
+    step = commit_step(log, snapshot.n, number)
     if step is None:
         hint = f"singer-bridge commits list {typed(chosen.pipeline)} shows them"
-        raise SettingsError("there is no such commit", hint=hint, commit=number, last=view.last_change)
+        raise SettingsError("there is no such commit", hint=hint, commit=number, last=snapshot.last_change)
     obstacle = _obstacle(log, number)
     if json_output:
         as_json(_as_json(chosen.pipeline.name, step) | {"rollback": obstacle is None, "why_not": obstacle})

@@ -50,8 +50,8 @@ def sources(selection: Selection, adapter: str, live: bool, loaded_at: str | Non
     chosen, code = one_or_all(selection)
     whole = {each.pipeline.name: each for each in selection.siblings()}  # with their source, which names the catalog
     chosen = [whole.get(each.pipeline.name, each) for each in chosen]
-    lakes = [written.Lake(each.pipeline, each.home, TablesAt.of(each.log, None)) for each in chosen]
-    text = written.sources(lakes, written.Wish("spark" if adapter == "spark" else "duckdb", live, loaded_at))
+    lakes = [written.DbtLake(each.pipeline, each.home, TablesAt.of(each.log, None)) for each in chosen]
+    text = written.sources(lakes, written.DbtOptions("spark" if adapter == "spark" else "duckdb", live, loaded_at))
     if output is None:
         click.echo(plain(text), nl=False)
         return code

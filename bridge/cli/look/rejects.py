@@ -24,7 +24,7 @@ from bridge.lake.state.store import StateStore
 if TYPE_CHECKING:
     from bridge.lake.records import RejectFile
     from bridge.load.maintain.rejects.replay import Replayed
-    from bridge.load.maintain.rejects.survey import Criteria, Group
+    from bridge.load.maintain.rejects.survey import Criteria, RejectGroup
 
 
 def _rejects_verb(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,11 +80,11 @@ def _files(chosen: ChosenPipeline, criteria: Criteria, *, several: bool) -> list
     """The files with a pipeline's rejects; of several pipelines, one without a commit has none."""
     from bridge.load.maintain.rejects.survey import find
 
-    storage, view = committed(chosen.pipeline, required=not several)
-    return find(storage, chosen.pipeline.name, view, criteria)
+    storage, snapshot = committed(chosen.pipeline, required=not several)
+    return find(storage, chosen.pipeline.name, snapshot, criteria)
 
 
-def _print_groups(pairs: list[tuple[str, Group]], *, several: bool = False) -> None:
+def _print_groups(pairs: list[tuple[str, RejectGroup]], *, several: bool = False) -> None:
     if not pairs:
         click.echo("no rejects")
         return
@@ -117,8 +117,8 @@ def show(selection: Selection, criteria: Criteria, *, limit: int, json_output: b
     from bridge.load.maintain.rejects.survey import blamed, rejected_records
 
     pipeline = selection.pipeline(source=False).with_names
-    storage, view = committed(pipeline)
-    records = list(islice(rejected_records(storage, pipeline.name, view, criteria), limit))
+    storage, snapshot = committed(pipeline)
+    records = list(islice(rejected_records(storage, pipeline.name, snapshot, criteria), limit))
     if json_output:
         for reject in records:
             facts = {"run_id" if key == "run" else key: value for key, value in reject.items()}
@@ -149,11 +149,11 @@ def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     from bridge.load.maintain.rejects.survey import find, groups
 
     pipeline = selection.pipeline(source=False).with_names
-    storage, view = committed(pipeline)
+    storage, snapshot = committed(pipeline)
     answer.require_consent("to delete them all the same: --yes; or --dry-run")
     if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-    removed, head = groups(find(storage, pipeline.name, view, criteria), criteria), view.n
+    removed, head = groups(find(storage, pipeline.name, snapshot, criteria), criteria), snapshot.n
     if answer.asks or (answer.dry_run and not answer.json_output):
         _print_groups([(pipeline.name, group) for group in removed])
     if answer.goes_ahead(f"delete {count_of(_sum(removed), 'record')}?"):
@@ -163,7 +163,7 @@ def purge(selection: Selection, criteria: Criteria, *, answer: Answer) -> None:
     answer.finish(pipeline.name, head, facts, f"{count_of(_sum(removed), 'reject')} deleted")
 
 
-def _sum(groups: list[Group]) -> int:
+def _sum(groups: list[RejectGroup]) -> int:
     return sum(group.records for group in groups)
 
 

@@ -135,7 +135,7 @@ def _write(reader: pa.RecordBatchReader, path: Path) -> None:
     import pyarrow.parquet as pq
 
     from bridge.lake.formats.footer import FooterSink
-    from bridge.lake.formats.unsaid import Unsaid
+    from bridge.lake.formats.missing_stats import MissingStats
 
     rows = 0
     try:
@@ -145,7 +145,7 @@ def _write(reader: pa.RecordBatchReader, path: Path) -> None:
             for batch in filter(len, reader):
                 table = pa.Table.from_batches([batch])
                 writer.write_table(table, row_group_size=len(table))
-                sink.add_row_group(Unsaid().observe(table))
+                sink.add_row_group(MissingStats().observe(table))
                 rows += len(table)
             sink.finish(writer.close)
     except OSError as error:

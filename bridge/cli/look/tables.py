@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bridge.operate.readers.history import Version
     from bridge.settings.options import Pipeline
 
-_NO_KEY = "key: not certain, as rows may be there twice that came before rows were merged; run --full makes it so"
+_NO_KEY = "key: not certain, rows from before rows were merged may be there twice; run --full makes it certain"
 _DIALECTS = ("spark", "duckdb", "polars", "pyarrow", "athena", "trino", "bigquery", "snowflake")
 
 
@@ -68,7 +68,7 @@ def list_(selection: Selection, json_output: bool) -> int:
 
 def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
     """The facts of each table of a pipeline; of several pipelines, one without a commit has none."""
-    _, view = committed(chosen.pipeline, required=not several)
+    _, snapshot = committed(chosen.pipeline, required=not several)
     return [
         {
             "pipeline": chosen.pipeline.name,
@@ -80,7 +80,7 @@ def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
             "files": len(live.files),
             "bytes": sum(file.size for file in live.files.values()),
         }
-        for stream, live in sorted(view.tables.items())
+        for stream, live in sorted(snapshot.tables.items())
     ]
 
 
@@ -88,7 +88,7 @@ _one_stream = stream_option("Which table; not needed if there is only one.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _ListedTable:
     """A table of a pipeline as of its last commit."""
 
     pipeline: Pipeline
@@ -105,21 +105,21 @@ class _Table:
         return visible_columns(self.storage, self.pipeline.name, self.live)
 
 
-def _table(selection: Selection, stream: str | None) -> _Table:
+def _table(selection: Selection, stream: str | None) -> _ListedTable:
     """The table that the arguments mean. Raises `SettingsError` if they mean none, or several."""
     pipeline = selection.pipeline(source=False).pipeline
-    storage, view = committed(pipeline)
-    if stream is None and len(view.tables) == 1:
-        (stream,) = view.tables
-    if stream in view.tables:
-        return _Table(pipeline, storage, stream, view.tables[stream], view.n)
-    existing = f"there are: {', '.join(sorted(view.tables))}" if view.tables else "nothing was loaded yet"
+    storage, snapshot = committed(pipeline)
+    if stream is None and len(snapshot.tables) == 1:
+        (stream,) = snapshot.tables
+    if stream in snapshot.tables:
+        return _ListedTable(pipeline, storage, stream, snapshot.tables[stream], snapshot.n)
+    existing = f"there are: {', '.join(sorted(snapshot.tables))}" if snapshot.tables else "nothing was loaded yet"
     if stream is None:
-        text = "which table? there are several" if view.tables else "this pipeline has no table yet"
+        text = "which table? there are several" if snapshot.tables else "this pipeline has no table yet"
         raise SettingsError(
-            text, hint=f"give --stream; {existing}" if view.tables else existing, pipeline=pipeline.name
+            text, hint=f"give --stream; {existing}" if snapshot.tables else existing, pipeline=pipeline.name
         )
-    raise SettingsError("no such table", hint=did_you_mean(stream, view.tables) or existing, stream=stream)
+    raise SettingsError("no such table", hint=did_you_mean(stream, snapshot.tables) or existing, stream=stream)
 
 
 @tables.command("show")

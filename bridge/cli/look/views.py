@@ -135,7 +135,7 @@ def _verified(
 
 
 def _verdict(chosen: ChosenPipeline, one: CheckedView, commit: int | None) -> dict[str, Any]:
-    """What `--json` prints of a view."""
+    """The object that `--json` prints for one view."""
     facts = {"pipeline": chosen.pipeline.name, "view": one.view, "stream": one.stream, "commit": one.commit}
     facts |= {"status": "error" if one.problem else "ok", "groups": one.groups, "problem": one.problem or None}
     facts |= {"fix": one.fix or None, "repairable": one.repairable, "repaired": commit}

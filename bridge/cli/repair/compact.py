@@ -45,36 +45,38 @@ def compact(
     singer-bridge compact flights --dry-run
     singer-bridge compact flights -s public-orders --older-than 1d --yes
     """
-    from bridge.load.maintain.compact import Wish, pieces
+    from bridge.load.maintain.compact import CompactOptions, pieces
     from bridge.load.maintain.compact import compact as join
 
     pipeline = selection.pipeline(source=False, tables=True).with_names
-    storage, view = committed(pipeline)
+    storage, snapshot = committed(pipeline)
     answer.require_consent("to compact all the same: --yes; --dry-run shows it")
     if not answer.dry_run:
         StateStore.at(storage, pipeline.name).refuse_if_held()
-    wish = Wish(_tables(view, pipeline, streams), to_size, older_than)
-    planned = pieces(Log(storage, pipeline.name), view, pipeline, wish)
+    options = CompactOptions(_tables(snapshot, pipeline, streams), to_size, older_than)
+    planned = pieces(Log(storage, pipeline.name), snapshot, pipeline, options)
     if planned and (answer.asks or not is_quiet()):
         _show(planned)
     compacted = None
     if planned and answer.goes_ahead("compact?"):
         with console(err=True).status("compacting") as shown:
-            compacted = join(storage, pipeline, wish, lambda n, of: shown.update(f"compacting, {n} of {of}"))
+            compacted = join(storage, pipeline, options, lambda n, of: shown.update(f"compacting, {n} of {of}"))
         for text in compacted.notes:
             note("note", "bold", text)
-    _finish(answer, pipeline.name, view.n, planned, compacted)
+    _finish(answer, pipeline.name, snapshot.n, planned, compacted)
 
 
-def _tables(view: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
+def _tables(snapshot: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
     """The tables of these streams. Raises `SettingsError` for a stream without a table."""
     chosen = list[str]()
     for stream in streams:
-        tables = [name for name in (stream, *pipeline.names_of(stream)) if name in view.stream_tables]
+        tables = [name for name in (stream, *pipeline.names_of(stream)) if name in snapshot.stream_tables]
         if not tables:
-            hint = "views are not compacted: each change rewrites their files" if stream in view.tables else ""
+            hint = "views are not compacted: each change rewrites their files" if stream in snapshot.tables else ""
             hint = (
-                hint or did_you_mean(stream, view.stream_tables) or "`singer-bridge tables list` shows those there are"
+                hint
+                or did_you_mean(stream, snapshot.stream_tables)
+                or "`singer-bridge tables list` shows those there are"
             )
             raise SettingsError("there is no such table", hint=hint, stream=stream)
         chosen.append(tables[0])

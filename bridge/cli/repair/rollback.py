@@ -12,7 +12,7 @@ from bridge.cli.confirm import print_differences, warn
 from bridge.cli.options import NEEDS_YES, changing, pipeline_verb
 from bridge.cli.selection import Selection, committed, typed
 from bridge.cli.show import console, count, count_of
-from bridge.lake.commit.rollback import Plan, plan, roll_back
+from bridge.lake.commit.rollback import RollbackPlan, plan, roll_back
 from bridge.lake.log import Log
 from bridge.lake.state.store import StateStore
 from bridge.operate.rollback_warnings import rollback_warnings
@@ -35,11 +35,11 @@ def rollback(selection: Selection, *, commit: int, answer: Answer) -> None:
     singer-bridge rollback 1 flights --yes
     """
     chosen = selection.pipeline(source=False)
-    storage, view = committed(chosen.pipeline)
+    storage, snapshot = committed(chosen.pipeline)
     answer.require_consent("to go back all the same: --yes; --dry-run shows it")
     if not answer.dry_run:
         StateStore.at(storage, chosen.pipeline.name).refuse_if_held()
-    planned = plan(Log(storage, chosen.pipeline.name), view, commit)
+    planned = plan(Log(storage, chosen.pipeline.name), snapshot, commit)
     if (answer.asks or not is_quiet()) and not planned.nothing_to_do:
         _show(planned)
     warnings, head = rollback_warnings(chosen.pipeline, chosen.home, planned, typed(chosen.pipeline)), planned.head
@@ -56,7 +56,7 @@ def rollback(selection: Selection, *, commit: int, answer: Answer) -> None:
     answer.finish(chosen.pipeline.name, head, _as_json(planned, warnings), text, changes=changes)
 
 
-def _show(shown: Plan) -> None:
+def _show(shown: RollbackPlan) -> None:
     """Print on stderr what changes: tables, then bookmarks."""
     for change in shown.tables:
         rows, back, removed = (change.now.rows, change.then.rows), len(change.back), len(change.removed)
@@ -70,7 +70,7 @@ def _show(shown: Plan) -> None:
     print_differences(differences(shown.before, shown.after.shown))
 
 
-def _as_json(plan: Plan, warnings: list[str]) -> dict[str, Any]:
+def _as_json(plan: RollbackPlan, warnings: list[str]) -> dict[str, Any]:
     tables = [
         {
             "stream": change.stream,

@@ -66,7 +66,7 @@ def _expect_lock_can_go(storage: Storage, owner: dict[str, Any]) -> None:
     pid, state = owner.get("pid"), fate(owner)
     hints = {
         "alive": f"it is alive: wait for it, or end it: kill {pid}",
-        "stopped": f"it is stopped: kill -CONT {pid} has it go on; kill -KILL {pid} ends it, and the next run repairs",
+        "stopped": f"it is suspended: kill -CONT {pid} lets it go on; kill -KILL {pid} ends it",
     }
     elsewhere = f"it is on {owner.get('host')}, or in a container there: wait for it, or end it there"
     facts = {key: owner.get(key, "unknown") for key in ("run", "pid", "host", "since")}

@@ -115,7 +115,7 @@ def _say(facts: dict[str, Any], name: str) -> None:
         counts = f"nothing is committed, so no reader sees a row; singer-bridge runs show {name} says how the run ended"
     _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{summary}: {counts}")
     if facts["running"]:
-        text = f"run {facts['running']} holds the pipeline: what it is about to write was not judged"
+        text = f"run {facts['running']} holds the pipeline: what it is about to write was not checked"
         _print("bold", "note:", text)
 
 

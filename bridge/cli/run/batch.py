@@ -12,26 +12,26 @@ from bridge.lake.runs import RunRecord, new_run_id, read_attempts
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What the records of its runs have in common, and the pipelines that have succeeded in it already."""
+class RunBatch:
+    """The id that the records of a batch's runs share, and the pipelines that have succeeded in it already."""
 
     id: str
     loaded: tuple[str, ...] = ()
 
 
-def new_batch() -> Batch:
+def new_batch() -> RunBatch:
     """A batch in which nothing has run yet."""
-    return Batch(new_run_id())
+    return RunBatch(new_run_id())
 
 
-def resumed_batch(chosen: Sequence[ChosenPipeline]) -> Batch:
+def resumed_batch(chosen: Sequence[ChosenPipeline]) -> RunBatch:
     """The last batch of these pipelines. A new one if there is none, or if all of them succeeded in it."""
     last = {each.pipeline.name: record for each in chosen if (record := _last_attempt(each))}
     latest = max((record.batch for record in last.values() if record.batch), default=None)
     if latest is None:
         return new_batch()
     loaded = tuple(name for name, record in last.items() if (record.batch, record.status) == (latest, "success"))
-    return new_batch() if len(loaded) == len(chosen) else Batch(latest, loaded)
+    return new_batch() if len(loaded) == len(chosen) else RunBatch(latest, loaded)
 
 
 def _last_attempt(chosen: ChosenPipeline) -> RunRecord | None:

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bridge.cli import events
-from bridge.cli.run.batch import Batch, new_batch, resumed_batch
-from bridge.cli.run.relay import Outcome, Relay, ReportedRun
+from bridge.cli.run.batch import RunBatch, new_batch, resumed_batch
+from bridge.cli.run.relay import Relay, ReportedRun, RunOutcome
 from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, moment
@@ -77,10 +77,10 @@ class PipelineRunner:
                 except Interrupted as error:
                     return error.exit_code
 
-    def _first_batch(self) -> Batch:
+    def _first_batch(self) -> RunBatch:
         return resumed_batch(self._chosen) if self._request.resume and self._reporter.several else new_batch()
 
-    def _all(self, batch: Batch) -> list[Any]:
+    def _all(self, batch: RunBatch) -> list[Any]:
         """Run them; return their results as JSON has them."""
         results = []
         self._code = 0
@@ -102,10 +102,10 @@ class PipelineRunner:
         self._make_class_data()
         return results
 
-    def _result(self, chosen: ChosenPipeline, outcome: Outcome) -> Any:
+    def _result(self, chosen: ChosenPipeline, outcome: RunOutcome) -> Any:
         if outcome.document:
             return loads(outcome.document) if self._reporter.json else None
-        hint = "what was committed stays, run again to go on from there; was it killed, or memory short?"
+        hint = "what was committed stays: run again to go on from there. Was it killed, or did memory run out?"
         error = EngineError("the run's process ended without a result", hint=hint, exit_code=outcome.code)
         if outcome.code:
             outcome.code = events.report(error)

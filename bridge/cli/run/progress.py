@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live table on a terminal, elsewhere a line, or an event, every 10 seconds.
+"""A run's progress: a live table on a terminal; elsewhere a line, or an event, every 10 seconds.
 
 Always on stderr.
 """

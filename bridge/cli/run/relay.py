@@ -21,7 +21,7 @@ from bridge.exact_json import dumps
 from bridge.load.run.plan import Request
 from bridge.load.run.stop import Stop
 from bridge.load.spark.warm import ahead
-from bridge.serve.service.assignment import Ahead, Report, SparkSettings
+from bridge.serve.service.assignment import Ahead, RunnerReport, SparkSettings
 from bridge.serve.service.runners import Runner
 from bridge.settings.options import is_local
 
@@ -40,17 +40,16 @@ class ReportedRun:
     reporter: RunReporter
     log_format: str
 
-    def do(self, report: Callable[[Report], None], stdout: int) -> int:
-        """See `Work`."""
+    def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
         errors = os.dup(1)
         os.dup2(stdout, 1)
         set_up_output()
         events.use(self.log_format)
         try:
             with Stop() as stop:
-                report(Report(stage="starting"))
+                report(RunnerReport(stage="starting"))
                 result, code = self.reporter.run(self.chosen, self.request, stop)
-            report(Report(result=dumps(result.to_json()).decode()))
+            report(RunnerReport(result=dumps(result.to_json()).decode()))
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has seen enough, and the other pipelines are to be loaded
             os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
@@ -62,7 +61,7 @@ class ReportedRun:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How a run in a runner ended. `code`: its exit code, negative if a signal killed it."""
 
     code: int = 0
@@ -79,7 +78,7 @@ class Relay:
         self._folder, self._stop = folder, stop
         self._idle: list[Runner] = []
 
-    def run(self, work: ReportedRun, following: SparkSettings | None = None) -> Outcome:
+    def run(self, work: ReportedRun, following: SparkSettings | None = None) -> RunOutcome:
         """Do a run to its end; meanwhile make a session for the `following` one."""
         outcome = self._run(self._take(SparkSettings.of(work.chosen.pipeline)), work, following)
         if outcome.code < 0 and not outcome.began and not self._stop.received:
@@ -87,10 +86,10 @@ class Relay:
             return self._run(Runner(self._folder), work, None)
         return outcome
 
-    def _run(self, runner: Runner, work: ReportedRun, following: SparkSettings | None) -> Outcome:
-        outcome = Outcome()
+    def _run(self, runner: Runner, work: ReportedRun, following: SparkSettings | None) -> RunOutcome:
+        outcome = RunOutcome()
 
-        def take(report: Report) -> None:
+        def take(report: RunnerReport) -> None:
             outcome.began = True
             outcome.document = report.result or outcome.document
 
@@ -122,7 +121,7 @@ class Relay:
         return fitting[0]
 
     def prepare(self, spark: SparkSettings) -> None:
-        """Have a session made for the next run, if Spark is on this machine. Returns at once."""
+        """Start to make a session for the next run, if Spark is on this machine. Returns at once."""
         if not is_local(spark.master) or any(runner.spark == spark and runner.is_alive for runner in self._idle):
             return
         for runner in [each for each in self._idle if each.spark]:

@@ -37,7 +37,7 @@ class RunReporter:
     several: bool = False
     """The JSON is an array, and summaries name the pipeline."""
     variables: str = ""
-    """Those that set flags of the command; see `bridge.cli.flags.explain`."""
+    """The environment variables that set flags of the command; see `bridge.cli.flags.explain`."""
 
     def run(self, chosen: ChosenPipeline, request: Request, stop: Stop) -> tuple[Result, int]:
         """Run a pipeline, with its retries, and report all of it. Returns the last attempt's result and exit code."""

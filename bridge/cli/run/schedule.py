@@ -70,7 +70,7 @@ def _name(selection: Selection) -> str | None:
 
 
 def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
-    """What cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
+    """The jobs that cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
     settings = load(path, os.environ, environment(), commands=False)
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")

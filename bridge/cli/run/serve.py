@@ -32,12 +32,12 @@ def serve(file: Path | None, *, host: str | None, port: int | None) -> int:
     singer-bridge serve
     singer-bridge serve --env prod --port 9000
     """
-    from bridge.serve.service.service import Service
+    from bridge.serve.service.service import PipelineService
     from bridge.serve.service.web.server import page_served
 
     path = settings_file(file)
     log = _Log(path.name)
-    service = Service(path, environment(), log)
+    service = PipelineService(path, environment(), log)
     flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     settings = service.settings.service.model_copy(update=flags)
     with _logged(log):
@@ -80,7 +80,6 @@ class _Log:
         self._print(text, "service_started", pipelines=pipelines, scheduled=scheduled)
 
     def shown(self, url: str) -> None:
-        """The page is there."""
         self._print(f"the page: {url}", "page_served", url=url)
 
     def started(self, pipeline: str, run_id: str, reason: str) -> None:

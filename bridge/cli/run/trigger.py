@@ -35,7 +35,7 @@ def trigger(
     streams: tuple[str, ...],
     json_output: bool,
 ) -> int:
-    """Have the service run a pipeline. It runs in its turn, with Spark up ahead.
+    """Ask the service to run a pipeline. It runs in its turn, with Spark up ahead.
 
     `service.token` of bridge.yaml is sent along, where there is one.
 

@@ -169,7 +169,7 @@ def _choose_streams(written: _Written) -> int:
         with console(err=True).status("discovering"):
             catalog = source.discover()
         if catalog is None:
-            click.echo("this tap does not discover: it decides by itself what it sends")
+            click.echo("this tap has no --discover; it chooses its streams itself")
             console().print(f"next: singer-bridge run {typed(chosen.pipeline)}", soft_wrap=True)
             return 0
         if not catalog["streams"]:

@@ -36,7 +36,7 @@ def discover(selection: Selection, diff: bool, json_output: bool) -> int:
     source = Source(chosen.pipeline, chosen.home)
     catalog = source.discover(keep=not diff)
     if catalog is None:
-        console(err=True).print("this tap does not discover: it started to extract. It runs without a catalog.")
+        console(err=True).print("this tap has no --discover: it started to extract. It runs without a catalog.")
         return 1
     if json_output:
         as_json(_changes(source) if diff else catalog)

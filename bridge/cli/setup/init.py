@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.show import console
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
-from bridge.operate.project.starter import SCHEMA_FILE, Written, write_project
+from bridge.operate.project.starter import SCHEMA_FILE, WrittenFile, write_project
 
 _NOTES = {
     "bridge.yaml": "one pipeline, which runs as it stands",
@@ -43,7 +43,7 @@ def _schema() -> str:
     return files("bridge.settings").joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
 
 
-def _say(written: Written) -> None:
+def _say(written: WrittenFile) -> None:
     out = console()
     if written.state == "kept":
         note = f"; {written.note}" if written.note else ""

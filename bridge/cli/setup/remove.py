@@ -62,7 +62,7 @@ def remove(pipeline: str, *, file: Path | None, answer: Answer) -> None:
 
 
 def _left(path: Path, planned: Removal, *, refuses: bool) -> Iterator[Left]:
-    """What stays, in all environments. Raises `PipelineHeld` if a run is alive, and this `refuses` that."""
+    """Yield what stays, in all environments. Raises `PipelineHeld` if a run is alive, and this `refuses` that."""
     home = home_folder(path)
     slots = dict[str, Left]()
     for environment in (None, *planned.environments):

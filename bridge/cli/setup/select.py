@@ -88,9 +88,7 @@ def _catalog(chosen: ChosenPipeline) -> Catalog:
 
         catalog = Source(chosen.pipeline, chosen.home).discover()
     if catalog is None:
-        hint = (
-            "this tap does not discover: it decides by itself what it sends; or write a catalog and set source.catalog"
-        )
+        hint = "this tap has no --discover; it chooses its streams itself; or write a catalog and set source.catalog"
         raise SettingsError("there is nothing to choose from", hint=hint, pipeline=chosen.pipeline.name)
     return catalog
 

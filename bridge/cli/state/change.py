@@ -18,7 +18,7 @@ from bridge.cli.state.streams import context_of, expect_existing, expect_partiti
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.state.exchange import FORMATS
-from bridge.lake.state.exchange.foreign import Request
+from bridge.lake.state.exchange.foreign import ConversionRequest
 from bridge.load.maintain.resets import reset, would_double
 from bridge.protocol.singer.state import bookmark, known_as
 from bridge.protocol.singer.state_edits import check_shape, merged, parsed, same, with_bookmarks, with_partition
@@ -55,7 +55,7 @@ def set_(
         _set_partition(chosen, stream, partition, parsed(data, "the bookmark"), answer, force=force)
         return
     if stream is None:
-        state = FORMATS["singer"].read(data, Request()).value
+        state = FORMATS["singer"].read(data, ConversionRequest()).value
         change(chosen.pipeline, lambda _: state, answer, what)
     else:
         before = store_of(chosen.pipeline).get()
@@ -108,7 +108,7 @@ def merge(selection: Selection, *, value: str | None, answer: Answer) -> None:
     singer-bridge state merge flights '{"bookmarks": {"public-users": {"replication_key_value": 5}}}'
     """
     selection, value = last_is_value(selection, value, *_NO_STATE)
-    given = FORMATS["singer"].read(read_argument(value), Request()).value
+    given = FORMATS["singer"].read(read_argument(value), ConversionRequest()).value
     chosen = selection.pipeline().pipeline
     change(chosen, lambda state: merged(state, given), answer, "state merge")
 

@@ -18,7 +18,7 @@ from bridge.cli.show import as_json, console
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.state.exchange import FORMATS, Format
-from bridge.lake.state.exchange.foreign import Converted, Request
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted
 from bridge.lake.storage import open_storage
 from bridge.protocol.singer.state import bookmark, is_flat
 from bridge.protocol.singer.state_edits import with_bookmarks
@@ -56,7 +56,7 @@ def export(
         raise SettingsError("there is no STATE to export", hint="run the pipeline first", pipeline=pipeline.name)
     if streams:
         state = {"bookmarks": _of(state, streams, "the STATE")}
-    converted = tool.write(state, Request(streams=streams, tap=as_tap))
+    converted = tool.write(state, ConversionRequest(streams=streams, tap=as_tap))
     if output is None:
         as_json(converted.value)
     else:  # durable, and complete or not at all
@@ -92,7 +92,7 @@ def import_(
     """
     selection, source = last_is_value(selection, source, "no file was given", "give FILE, or - for stdin")
     tool = _format(format_name, as_tap)
-    converted = tool.read(_content(tool, format_name, source, which), Request(which, streams, as_tap))
+    converted = tool.read(_content(tool, format_name, source, which), ConversionRequest(which, streams, as_tap))
     state = converted.value
     _print_notes(converted)
     given = _of(state, streams, "the file") if streams else {}

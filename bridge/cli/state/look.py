@@ -16,7 +16,7 @@ from bridge.cli.show import as_json, console, moment, print_table
 from bridge.cli.state.streams import context_of
 from bridge.exact_json import dumps
 from bridge.lake.log import Snapshot, bookmarks
-from bridge.lake.state.history import Step, last_move, steps
+from bridge.lake.state.history import StateStep, last_move, steps
 from bridge.lake.state.store import Stored
 from bridge.lake.stream_files import replication_methods
 from bridge.protocol.singer.state import bookmark, known_as
@@ -91,12 +91,12 @@ def _cell(value: Any) -> str:
 def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    view = log.view(seen.version) if seen.version else Snapshot()
-    committed_ones = bookmarks(view.state)
-    methods = replication_methods(log, view)
+    snapshot = log.view(seen.version) if seen.version else Snapshot()
+    committed_ones = bookmarks(snapshot.state)
+    methods = replication_methods(log, snapshot)
     for stream, value in bookmarks(seen.state).items():
         is_edited = seen.edited and not same(committed_ones.get(stream), value)
-        at = None if is_edited else view.bookmark_changed_at.get(stream)
+        at = None if is_edited else snapshot.bookmark_changed_at.get(stream)
         commit = last_move(log, seen.version, stream, at) if at else None
         when = f"{at[:19]}Z" if at else None
         facts = {"pipeline": pipeline.name, "stream": stream, "replication_method": methods.get(stream)}
@@ -132,17 +132,17 @@ def history(selection: Selection, limit: int, stream: str | None, diff: bool, js
         print_table(columns, rows, right=["commit"], folds=["changed", "reason"], less=["kind", "run"])
 
 
-def _parts(step: Step) -> str:
+def _parts(step: StateStep) -> str:
     return ", ".join(change.part for change in step.changes)
 
 
-def _as_json(step: Step) -> dict[str, Any]:
+def _as_json(step: StateStep) -> dict[str, Any]:
     changed = [{"stream": c.stream, "key": c.part, "before": c.before, "after": c.after} for c in step.changes]
     facts = {"commit": step.commit, "kind": step.kind, "at": step.at, "run_id": step.run, "reason": step.reason}
     return {**facts, "changed": changed}
 
 
-def _print_diffs(shown: list[Step], stream: str | None) -> None:
+def _print_diffs(shown: list[StateStep], stream: str | None) -> None:
     for step in shown:
         facts = (f"commit {step.commit}", moment(step.at), step.kind, step.run, step.reason)
         console().print("  ".join(filter(None, facts)), markup=False, style="bold", soft_wrap=True)

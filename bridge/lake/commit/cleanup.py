@@ -13,7 +13,7 @@ from bridge.lake.storage import Add
 _DAY = timedelta(days=1)
 
 
-def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
+def abort_older(log: Log, snapshot: Snapshot, generation: int, *, fenced: bool) -> None:
     """Delete the pending files of lower generations, as far as they can be listed.
 
     An upload that replaces a file has that file's name, so its own generation is not known. It is certainly older than
@@ -21,9 +21,9 @@ def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> N
     """
     storage = log.storage
     own = pipeline_key(log.pipeline, "pending", "")
-    live = {f"{table.folder}/{name}" for table in view.tables.values() for name in table.files}
-    stale = list(stale_pending(log, view, generation))
-    all_older = fenced and storage.size(log.key(view.n + 1)) is None
+    live = {f"{table.folder}/{name}" for table in snapshot.tables.values() for name in table.files}
+    stale = list(stale_pending(log, snapshot, generation))
+    all_older = fenced and storage.size(log.key(snapshot.n + 1)) is None
     for pending, key in stale:
         if key in live and not all_older:
             continue
@@ -31,12 +31,12 @@ def abort_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> N
             storage.abort(pending)
 
 
-def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
+def stale_pending(log: Log, snapshot: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
     """Yield the pending files of lower generations that are not staged, each with the key that it would have got.
 
     Best effort: some stores cannot list what is pending.
     """
-    staged = {last_name(file.name) for stage in view.staged.values() for file in stage.files}
+    staged = {last_name(file.name) for stage in snapshot.staged.values() for file in stage.files}
     for pending in log.storage.pending(pipeline_key(log.pipeline, "pending")):
         key = (pending.key or pending.source).removesuffix(PENDING)
         wrote = generation_of(key)
@@ -44,13 +44,13 @@ def stale_pending(log: Log, view: Snapshot, generation: int) -> Iterator[tuple[A
             yield pending, key
 
 
-def tidy(log: Log, view: Snapshot) -> int:
+def tidy(log: Log, snapshot: Snapshot) -> int:
     """Delete hidden files that interrupted writes of this pipeline left more than a day ago; return how many.
 
     Only in a folder: an object of a bucket is never there in part.
     """
     if log.storage.folder is None:
         return 0
-    tables = {table.folder for table in view.tables.values()}
+    tables = {table.folder for table in snapshot.tables.values()}
     notes = {f".bridge/tables/{folder.rpartition('/')[0]}" for folder in tables}
     return sum(log.storage.tidy(folder, _DAY) for folder in sorted({pipeline_key(log.pipeline), *tables, *notes}))

@@ -60,7 +60,7 @@ _UNKNOWN = "check the bucket and run again: the next run finds out what happened
 
 
 class Facts(TypedDict, total=False):
-    """What a commit says beside its STATE and its tables: fields of `CommitRecord`, which says what they mean."""
+    """Fields of a `CommitRecord` beside its STATE and its tables; that class says what they mean."""
 
     staged: dict[str, StagedTable]
     voids: int
@@ -85,10 +85,10 @@ class Committer:
     tells the operator, in sentences, what it did beyond its task.
     """
 
-    def __init__(self, log: Log, run: str, view: Snapshot, generation: int) -> None:
+    def __init__(self, log: Log, run: str, snapshot: Snapshot, generation: int) -> None:
         self.log, self.storage = log, log.storage
         self.run, self.generation = run, generation
-        self.head = Head(log, view)
+        self.head = Head(log, snapshot)
         self.table_logs = TableLogs(log)
         self.notes: list[str] = []
 

@@ -9,7 +9,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.storage.protocol import Swap
 
-_OVERTAKEN = "two runs of this pipeline were alive; this one ends, what it committed is the other's to go on from"
+_OVERTAKEN = "two runs of this pipeline were alive; this one ends, and the other goes on from what it committed"
 
 
 class Head:
@@ -20,8 +20,8 @@ class Head:
     replaced it changes nothing.
     """
 
-    def __init__(self, log: Log, view: Snapshot) -> None:
-        self.log, self.storage, self.view = log, log.storage, view
+    def __init__(self, log: Log, snapshot: Snapshot) -> None:
+        self.log, self.storage, self.view = log, log.storage, snapshot
         self._versions: dict[str, str | None] = {}
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ def manifest_body(storage: Storage, folder: str, names: list[str]) -> bytes:
 
 
 def write_manifests(head: Head, streams: Mapping[str, bool]) -> None:
-    """Have the manifests of tables list exactly their files. Raises `CommitLost` if another run took over.
+    """Make the tables' manifests list exactly the tables' files. Raises `CommitLost` if another run took over.
 
     `streams` tells of each whether other pipelines add files to its table, too.
     """

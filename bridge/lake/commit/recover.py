@@ -14,7 +14,7 @@ from bridge.lake.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found and done. `head` is the number of the last commit now, 0 if there is none.
+    """The result of a recovery. `head` is the number of the last commit now, 0 if there is none.
 
     `died` is the run that did not close cleanly; empty if the last one did. `finished` is the commit whose files or
     manifests it may have left unpublished; all of it is visible now. `notes` say in sentences what else was done.

@@ -85,31 +85,31 @@ def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> di
 
 def reconcile_state_file(committer: Committer, *, recovering: bool) -> None:
     """Compare `state.json` with the head: write the head's STATE into it, or commit what a person wrote there."""
-    head, view = committer.head, committer.view
+    head, snapshot = committer.head, committer.view
     file = look_at_state_file(head)
-    comparison = file.compare(committer.log, view.n, view.state, died=recovering)
+    comparison = file.compare(committer.log, snapshot.n, snapshot.state, died=recovering)
     if comparison == "edited":
         edited = file.edited(committer.storage, committer.log.pipeline)
-        state, staged = view.pipeline_state.given(edited), view.still_staged(edited)
+        state, staged = snapshot.pipeline_state.given(edited), snapshot.still_staged(edited)
         committer.create("state", state, staged=staged, reason="state.json was edited by hand")
-        committer.notes.append(edit_note(view.state, edited))
+        committer.notes.append(edit_note(snapshot.state, edited))
     if file.data is not None and comparison in ("edited", "current"):
         # After a death this is written even if it is noted already: the old run may only be suspended, and has seen
         # that version of the file. Its own swap must fail.
         if recovering or not file.is_noted():
             note_published(head, file.data)
-    elif comparison == "behind" or view.state is not None:
+    elif comparison == "behind" or snapshot.state is not None:
         committer.write_state()
 
 
 def restart_damaged_staged(committer: Committer) -> None:
     """Start a half loaded table again if one of its files is gone: the tap would not send those rows twice."""
-    view = committer.view
-    files = {add_of(stage.folder, file): s for s, stage in view.staged.items() for file in stage.files}
+    snapshot = committer.view
+    files = {add_of(stage.folder, file): s for s, stage in snapshot.staged.items() for file in stage.files}
     lost = {files[add] for add in committer.storage.missing_pending(list(files))}
     if lost:
-        staged = {stream: stage for stream, stage in view.staged.items() if stream not in lost}
-        committer.create("state", view.pipeline_state.without(lost), staged=staged, reason="staged files are gone")
+        staged = {stream: stage for stream, stage in snapshot.staged.items() if stream not in lost}
+        committer.create("state", snapshot.pipeline_state.without(lost), staged=staged, reason="staged files are gone")
         committer.write_state()
         names = ", ".join(sorted(lost))
         committer.notes.append(f"files of half loaded tables were gone, these start again: {names}")

@@ -97,7 +97,7 @@ class Sweep:
             self._warn(kind, error.message)
 
     def _warn(self, kind: str, why: str) -> None:
-        self.warnings.append(f"what is too old of the {kind} could not be deleted: {why}")
+        self.warnings.append(f"old files of the {kind} could not be deleted: {why}")
 
     def _full(self, kind: str) -> bool:
         return self.deleted[kind] >= self._limit

@@ -49,7 +49,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class TableRollback:
-    """What a rollback does to one table. `then` is the table that it will be, but for its files' names."""
+    """The change that a rollback makes to one table. `then` is the table afterwards, but for its files' names."""
 
     stream: str
     now: TableState
@@ -59,8 +59,8 @@ class TableRollback:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a rollback to commit `to` does; two are equal if they do the same.
+class RollbackPlan:
+    """The effects of a rollback to commit `to`; two plans are equal if they do the same.
 
     `restarted` are streams that were half loaded then: of these the rows are gone, and the tap starts them again.
     `dropped` are those that are half loaded now and will not be, `staged` what stays so.
@@ -94,11 +94,11 @@ class _Search:
         for record in records:
             self._trail.follow(log.pipeline, record)
 
-    def locate(self, view: Snapshot) -> list[str]:
+    def locate(self, snapshot: Snapshot) -> list[str]:
         """Find all files of the tables that were; return the keys of those that are nowhere any more."""
-        tables = view.tables.values()
+        tables = snapshot.tables.values()
         keys = {f"{t.folder}/{name}": file.size for t in tables for name, file in t.files.items()}
-        files = [(self._trail.file(key, view.n), size) for key, size in keys.items()]
+        files = [(self._trail.file(key, snapshot.n), size) for key, size in keys.items()]
         new = [one for one in files if one[0] not in self._places]
         self._places |= zip((file for file, _ in new), parallel_map(self._storage, self._look, new), strict=True)
         return [file[0] for file, _ in files if self._places[file] is None]
@@ -118,16 +118,16 @@ class _Search:
 
     def earliest(self) -> int | None:
         """The first later commit of which nothing is gone, None if there is none before the last one."""
-        view, voided = self._then, {record.voids for record in self._records}
+        snapshot, voided = self._then, {record.voids for record in self._records}
         for record in self._records[:-1]:
-            view = view.after(record)
-            if record.n not in voided and not self.locate(view):
+            snapshot = snapshot.after(record)
+            if record.n not in voided and not self.locate(snapshot):
                 return record.n
         return None
 
 
-def plan(log: Log, now: Snapshot, to: int) -> Plan:
-    """What a rollback from `now` to commit `to` does; nothing is written.
+def plan(log: Log, now: Snapshot, to: int) -> RollbackPlan:
+    """Plan a rollback from `now` to commit `to`; nothing is written.
 
     Raises `SettingsError` for a commit that there is none of, or that was taken back, and `LakeError` for one that is
     not in the log any more, or whose files are not in the trash any more.
@@ -152,7 +152,7 @@ def plan(log: Log, now: Snapshot, to: int) -> Plan:
     staged = {stream: stage for stream, stage in now.staged.items() if then.staged.get(stream) == stage}
     restarted = then.staged.keys() - staged.keys()
     changes = (_change(stream, now, then, search) for stream in sorted({*now.tables, *then.tables}))
-    return Plan(
+    return RollbackPlan(
         to=to,
         before=now.state,
         after=then.pipeline_state.without(restarted),
@@ -165,8 +165,12 @@ def plan(log: Log, now: Snapshot, to: int) -> Plan:
 
 
 def _too_late(to: int, missing: list[str], earliest: int | None) -> LakeError:
-    possible = f"the earliest commit that can be had is {earliest}" if earliest else "none but the last can be had"
-    hint = f"what tables gave up is kept for `retention.trash`; {possible}; or load anew: singer-bridge run NAME --full"
+    possible = (
+        f"the earliest commit that can be restored is {earliest}"
+        if earliest
+        else "only the last commit can be restored"
+    )
+    hint = f"removed files are kept for `retention.trash`; {possible}; or load again: singer-bridge run NAME --full"
     more = {"and_others": len(missing) - 1} if len(missing) > 1 else {}
     return LakeError("a file of that commit is gone", hint=hint, commit=to, file=missing[0], **more)
 
@@ -194,7 +198,9 @@ def _facts(table: TableState) -> tuple[Any, ...]:
     return table.schema, table.version, table.view, table.upserts, table.key
 
 
-def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None = None) -> tuple[Plan, int, list[str]]:
+def roll_back(
+    storage: Storage, pipeline: str, to: int, confirmed: RollbackPlan | None = None
+) -> tuple[RollbackPlan, int, list[str]]:
     """Roll a pipeline back; return what was done, the last commit now, and what recovery had to do before.
 
     `confirmed` is the plan that somebody saw and agreed to: `CommitLost` is raised if it would be another one now.
@@ -202,25 +208,25 @@ def roll_back(storage: Storage, pipeline: str, to: int, confirmed: Plan | None =
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
         outcome = _planned(committer, to, confirmed)
-        if isinstance(outcome, Plan) and not outcome.nothing_to_do:
+        if isinstance(outcome, RollbackPlan) and not outcome.nothing_to_do:
             commit_plan(committer, outcome, reason=f"rollback to commit {outcome.to}")
-    if not isinstance(outcome, Plan):
+    if not isinstance(outcome, RollbackPlan):
         raise outcome  # out here: nothing was begun, so the lease is left in good order
     return outcome, committer.view.n, committer.notes
 
 
-def _planned(committer: Committer, to: int, confirmed: Plan | None) -> Plan | BridgeError:
+def _planned(committer: Committer, to: int, confirmed: RollbackPlan | None) -> RollbackPlan | BridgeError:
     try:
         fresh = plan(committer.log, committer.view, to)
     except BridgeError as error:
         return error
     if confirmed is not None and fresh != confirmed:
         hint = "look at it again: --dry-run shows what it would do now"
-        return CommitLost("the lake is not as it was shown any more", hint=hint, commit=committer.view.n)
+        return CommitLost("the lake has changed since it was shown", hint=hint, commit=committer.view.n)
     return fresh
 
 
-def commit_plan(committer: Committer, plan: Plan, **more: Unpack[Facts]) -> None:
+def commit_plan(committer: Committer, plan: RollbackPlan, **more: Unpack[Facts]) -> None:
     """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
     before = committer.view
     changes = [_table_change(committer, change) for change in plan.tables]

@@ -43,7 +43,7 @@ from bridge.lake.paths import pipeline_key
 from bridge.lake.storage import Storage
 from bridge.lake.storage.attempts import attempts
 from bridge.protocol.singer.moves import short_bookmark, shortened
-from bridge.protocol.singer.state_edits import Difference, differences, same
+from bridge.protocol.singer.state_edits import StateDifference, differences, same
 
 _MOST_NAMED = 3
 """Bookmarks that a note names."""
@@ -189,7 +189,7 @@ def edit_note(before: Any, after: Any) -> str:
     return f"state.json was edited by hand: starting from {', '.join(marks)}; rows since then come again"
 
 
-def _mark(change: Difference) -> str:
+def _mark(change: StateDifference) -> str:
     if change.part == "STATE":  # the STATE as a whole was replaced
         return shortened(change.after)
     return f"{change.part} {short_bookmark(change.after) or 'from the beginning'}"

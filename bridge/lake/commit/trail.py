@@ -29,7 +29,7 @@ class Trail:
         self._written.setdefault(key, []).append(n)
 
     def file(self, key: str, n: int) -> File:
-        """What a key stands for after commit `n`. Raises `CorruptLake` if the log does not say so."""
+        """The file that a key stands for after commit `n`. Raises `CorruptLake` if the log does not say so."""
         written = [written for written in self._written.get(key, ()) if written <= n]
         if not written:
             hint = "see who may write to the bucket; restore the records from a backup of it"

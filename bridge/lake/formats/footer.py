@@ -22,7 +22,7 @@ _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
 _INTEGERS, _BINARY, _LISTS, _MAP, _STRUCT = (4, 5, 6), 8, (9, 10), 11, 12
 
 
-class _Target(Protocol):
+class _Sink(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
 
@@ -31,7 +31,7 @@ class FooterSink:
 
     closed = False
 
-    def __init__(self, file: _Target) -> None:
+    def __init__(self, file: _Sink) -> None:
         self._file = file
         self._held: bytearray | None = None
         self._row_groups = 0
@@ -177,7 +177,7 @@ class _Thrift:
                 self.skip(inside)
 
     def _skip_element(self, kind: int) -> None:
-        """As `skip`, but in a list or a map a boolean is a byte."""
+        """Skip as `skip` does, but in a list or a map a boolean is a byte."""
         if kind in (1, 2):
             self.at += 1
         else:

@@ -1,4 +1,4 @@
-"""What a table's own log does in every format: it can be read, compared with ours, and follows a commit."""
+"""The log that a table has of its own, in any format: it can be read, compared with ours, and follows a commit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Commit:
     again: bool = False
 
 
-class Seen(Protocol):
+class LoggedTable(Protocol):
     """A table as its own log has it."""
 
     @property
@@ -48,7 +48,7 @@ class OwnLog(Protocol):
     key: str
     """Where it is in the bucket."""
 
-    def look(self) -> Seen:
+    def look(self) -> LoggedTable:
         """The table as it is now."""
 
     def check(self, table: TableState | None) -> None:

@@ -73,12 +73,12 @@ class TableLogs:
             self._catalog = open_catalog(storage, facts), facts
         return IcebergLog(storage, folder, pipeline, stream, *self._catalog)
 
-    def check(self, view: Snapshot, change: TableChange) -> None:
+    def check(self, snapshot: Snapshot, change: TableChange) -> None:
         """Raise, before the commit is made, if the table's own log could not follow it."""
         if change.has_own_log:
             own = self.of(change.folder, change.stream, change.format)
             deleted = change.mode == "replace" and own.look().version < 0  # the commit makes it anew
-            own.check(None if deleted else view.tables.get(change.stream))
+            own.check(None if deleted else snapshot.tables.get(change.stream))
             if change.schema:
                 own.check_schema(self._columns(change.schema))
 
@@ -91,10 +91,10 @@ class TableLogs:
         commit = Commit(record.n, record.at, record.kind, record.run)
         self._publish(commit, change.stream, table, change.schema or self._voided(record, change.stream))
 
-    def repair(self, stream: str, view: Snapshot, run: str) -> None:
+    def repair(self, stream: str, snapshot: Snapshot, run: str) -> None:
         """Make a table's own log agree with ours, whatever somebody else did to it."""
         at = datetime.now(timezone.utc).isoformat()
-        commit, table = Commit(view.n, at, "repair", run, again=True), view.tables[stream]
+        commit, table = Commit(snapshot.n, at, "repair", run, again=True), snapshot.tables[stream]
         self._publish(commit, stream, table, table.schema)
 
     def _publish(self, commit: Commit, stream: str, table: TableState, schema: str | None) -> None:

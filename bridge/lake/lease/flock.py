@@ -72,7 +72,6 @@ class FlockLease:
         """Nothing to check: nobody can take this lock from its owner."""
 
     def close(self, *, head: int, clean: bool) -> None:
-        """Let go."""
         try:
             self._write({"head": head, "closed": head if clean else None})
         finally:
@@ -119,7 +118,7 @@ def holder(path: Path) -> dict[str, Any] | None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the last holder, or the one now, wrote; nothing if it cannot be read."""
+    """The fields that the present or last holder wrote; empty if they cannot be read."""
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):

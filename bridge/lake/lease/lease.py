@@ -92,14 +92,14 @@ def holds(storage: Storage, pipeline: str, run: str) -> bool:
 
 
 def last_lease(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """What the present or last holder wrote about itself; empty if there was none."""
+    """The fields that the present or last holder wrote about itself; empty if there was none."""
     if storage.folder is None:
         return remote.look(storage, pipeline)
     return flock.read(_path(storage.folder, pipeline))
 
 
 def lease_of(storage: Storage, pipeline: str) -> tuple[dict[str, Any], str]:
-    """What the last holder wrote, and the run that holds the pipeline now."""
+    """The fields that the last holder wrote, and the run that holds the pipeline now."""
     held = holder(storage, pipeline)
     return last_lease(storage, pipeline), str(held.get("run", "unknown")) if held else ""
 

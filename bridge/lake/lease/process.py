@@ -17,7 +17,7 @@ from typing import Any, Literal
 from bridge.errors import PipelineHeld
 
 Fate = Literal["alive", "stopped", "gone", "unknown"]
-"""What is known of an owner: `stopped` by SIGSTOP, `unknown` on another machine, in another container, or hidden from
+"""The state of an owner: `stopped` by SIGSTOP, `unknown` on another machine, in another container, or hidden from
 us.
 """
 
@@ -38,7 +38,7 @@ def oneself(run: str) -> dict[str, Any]:
 
 
 def fate(owner: dict[str, Any]) -> Fate:
-    """What became of an owner: `gone` only if it is certainly dead."""
+    """Find out what became of an owner: `gone` only if it is certainly dead."""
     pid, start = owner.get("pid"), owner.get("start")
     place = (owner.get("host"), owner.get("boot"), owner.get("pids"))
     if place != (socket.gethostname(), _boot(), _pids()) or not isinstance(pid, int) or not start:

@@ -161,7 +161,7 @@ def take(
 
 
 class _Watch:
-    """What a waiting run has seen. `unchanged`: the lease has had its present version for at least so many seconds."""
+    """A waiting run's watch. `unchanged`: the lease has had its present version for at least so many seconds."""
 
     def __init__(self, storage: Storage, pipeline: str, wait: timedelta) -> None:
         self._storage, self._key = storage, _key(pipeline)
@@ -196,7 +196,7 @@ def holder(storage: Storage, pipeline: str) -> dict[str, Any] | None:
 
 
 def look(storage: Storage, pipeline: str) -> dict[str, Any]:
-    """What the present or last holder wrote; empty if there was none."""
+    """The fields that the present or last holder wrote; empty if there was none."""
     return _fields(storage.read_versioned(_key(pipeline)))
 
 

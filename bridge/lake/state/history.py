@@ -8,11 +8,11 @@ from typing import Any
 
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.records import CommitRecord
-from bridge.protocol.singer.state_edits import Difference, differences, same
+from bridge.protocol.singer.state_edits import StateDifference, differences, same
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StateStep:
     """A commit that changed the STATE. `run` made it; `reason` says why, if an operator did it."""
 
     commit: int
@@ -20,10 +20,10 @@ class Step:
     at: str
     run: str
     reason: str
-    changes: list[Difference]
+    changes: list[StateDifference]
 
 
-def steps(log: Log, head: int, until: int = 1) -> Iterator[Step]:
+def steps(log: Log, head: int, until: int = 1) -> Iterator[StateStep]:
     """Yield the commits from `head` back to `until` that changed the STATE, as far back as the log is kept."""
     newer: CommitRecord | None = None
     for record in log.history(head, fences=False):
@@ -36,9 +36,9 @@ def steps(log: Log, head: int, until: int = 1) -> Iterator[Step]:
         yield _step(newer, None)
 
 
-def _step(record: CommitRecord, before: Any) -> Step:
+def _step(record: CommitRecord, before: Any) -> StateStep:
     changes = differences(before, record.state)
-    return Step(record.n, record.kind, record.at, record.run, record.reason or "", changes)
+    return StateStep(record.n, record.kind, record.at, record.run, record.reason or "", changes)
 
 
 def last_move(log: Log, head: int, stream: str, at: str) -> int | None:

@@ -55,7 +55,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. `version` is the commit; if the STATE did not change, nothing was committed."""
+    """The result of a write. `version` is the commit; if the STATE did not change, nothing was committed."""
 
     version: int
     before: Any
@@ -211,11 +211,11 @@ class StateStore:
 
     def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
         with open_pipeline(self._storage, self.pipeline, brief=True) as committer:
-            view, before = committer.view, committer.view.state
+            snapshot, before = committer.view, committer.view.state
             outcome = self._changed(committer, change, expected)
             if not isinstance(outcome, Exception) and not same(before, outcome):
                 committer.set_state(outcome, reason)
-                StreamFiles(committer.log, view).follow(committer.view)
+                StreamFiles(committer.log, snapshot).follow(committer.view)
         if isinstance(outcome, Exception):
             raise outcome  # outside of the block: nothing was begun, so the lease closes cleanly
         return Written(committer.view.n, before, outcome, tuple(committer.notes))

@@ -1,4 +1,4 @@
-"""What every backend promises.
+"""The promises of every backend.
 
 A key is a `/`-separated path below the bucket's URI. A *pending* file is durable and not visible to any reader of the
 tables. Only `publish` makes files visible or takes them away. It can be repeated after a crash at any point, and never
@@ -66,7 +66,7 @@ def made_of(source: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does to one table folder. A file is in one of `adds`, `removes` and `rewrites` only."""
+    """One commit's change to one table folder. A file is in one of `adds`, `removes` and `rewrites` only."""
 
     folder: str
     adds: tuple[Add, ...] = ()

@@ -48,8 +48,8 @@ _ROWS = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What to compact: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
+class CompactOptions:
+    """A choice of files: some tables or all, files added long enough ago or all. `file_size` overrides the settings."""
 
     streams: frozenset[str] = frozenset()
     file_size: int | None = None
@@ -78,7 +78,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done: the files that were joined, and those written, by stream. `head` is the last commit."""
+    """The result of a compaction: the files joined, and those written, by stream. `head` is the last commit."""
 
     head: int
     pieces: list[Piece]
@@ -86,15 +86,15 @@ class Compacted:
     notes: list[str] = field(default_factory=list)
 
 
-def pieces(log: Log, view: Snapshot, pipeline: Pipeline, wish: Wish) -> list[Piece]:
-    """What is worth compacting; each piece has fewer files afterwards."""
-    fresh = _fresh(log, view.n, datetime.now(timezone.utc) - wish.older_than) if wish.older_than else set()
+def pieces(log: Log, snapshot: Snapshot, pipeline: Pipeline, options: CompactOptions) -> list[Piece]:
+    """The pieces that are worth compacting; each has fewer files afterwards."""
+    fresh = _fresh(log, snapshot.n, datetime.now(timezone.utc) - options.older_than) if options.older_than else set()
     result: list[Piece] = []
     for stream, table in sorted(
-        view.stream_tables.items()
+        snapshot.stream_tables.items()
     ):  # views are not compacted: each change rewrites their files
-        if not wish.streams or stream in wish.streams:
-            file_size = _layout(pipeline, stream, table, wish).file_size
+        if not options.streams or stream in options.streams:
+            file_size = _layout(pipeline, stream, table, options).file_size
             small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]
             names = [name for name in small if f"{table.folder}/{name}" not in fresh]
             result += _pieces(stream, table, _lacking(log, table, names), file_size)
@@ -189,15 +189,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _layout(pipeline: Pipeline, stream: str, table: TableState, wish: Wish) -> TableLayout:
+def _layout(pipeline: Pipeline, stream: str, table: TableState, options: CompactOptions) -> TableLayout:
     layout = TableLayout.of(pipeline, stream, table.folder, table.format, table.partition_by)
-    return replace(layout, file_size=wish.file_size) if wish.file_size else layout
+    return replace(layout, file_size=options.file_size) if options.file_size else layout
 
 
 def compact(
     storage: Storage,
     pipeline: Pipeline,
-    wish: Wish,
+    options: CompactOptions,
     progress: Callable[[int, int], None] = lambda _finished, _all: None,
 ) -> Compacted:
     """Compact what is worth it, under the lease; `progress` is called with the finished and the total number of pieces.
@@ -205,20 +205,24 @@ def compact(
     Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
     """
     with open_pipeline(storage, pipeline.name) as committer:
-        todo = pieces(committer.log, committer.view, pipeline, wish)
+        todo = pieces(committer.log, committer.view, pipeline, options)
         result = Compacted(committer.view.n, todo, notes=committer.notes)
         if todo:
-            result.written = _rewritten(committer, pipeline, wish, todo, progress)
+            result.written = _rewritten(committer, pipeline, options, todo, progress)
             _commit(committer, result)
     return result
 
 
 def _rewritten(
-    committer: Committer, pipeline: Pipeline, wish: Wish, todo: list[Piece], progress: Callable[[int, int], None]
+    committer: Committer,
+    pipeline: Pipeline,
+    options: CompactOptions,
+    todo: list[Piece],
+    progress: Callable[[int, int], None],
 ) -> dict[str, list[FileAdd]]:
-    view, run, generation = committer.view, committer.run, committer.generation
-    layouts = {one.stream: _layout(pipeline, one.stream, view.tables[one.stream], wish) for one in todo}
-    columns = {stream: _columns(committer, view.tables[stream]) for stream in layouts}
+    snapshot, run, generation = committer.view, committer.run, committer.generation
+    layouts = {one.stream: _layout(pipeline, one.stream, snapshot.tables[one.stream], options) for one in todo}
+    columns = {stream: _columns(committer, snapshot.tables[stream]) for stream in layouts}
     context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
     written: dict[str, list[FileAdd]] = {}
     with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
@@ -281,16 +285,16 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 
 def _commit(committer: Committer, result: Compacted) -> None:
-    storage, view = committer.storage, committer.view
-    changes = parallel_map(storage, lambda stream: _change(storage, view, result, stream), list(result.written))
+    storage, snapshot = committer.storage, committer.view
+    changes = parallel_map(storage, lambda stream: _change(storage, snapshot, result, stream), list(result.written))
     committer.commit(
-        view.pipeline_state, list(changes), kind="compact", staged=view.staged, reason="small files were joined"
+        snapshot.pipeline_state, list(changes), kind="compact", staged=snapshot.staged, reason="small files were joined"
     )
-    StreamFiles(committer.log, view).follow(committer.view)
+    StreamFiles(committer.log, snapshot).follow(committer.view)
     result.head = committer.view.n
 
 
-def _change(storage: Storage, view: Snapshot, result: Compacted, stream: str) -> TableChange:
-    table = view.tables[stream]
+def _change(storage: Storage, snapshot: Snapshot, result: Compacted, stream: str) -> TableChange:
+    table = snapshot.tables[stream]
     removes = [name for one in result.pieces if one.stream == stream for name in one.names]
     return table.change(stream, result.written[stream], removes, shared=owners_of(storage, table.folder)[1])

@@ -70,7 +70,7 @@ class Refilled:
     commit: int | None
     views: Sequence[CheckedView]
     notes: Sequence[str]
-    """What recovery did first, in sentences."""
+    """The steps that recovery took first, in sentences."""
 
 
 OpenSpark = Callable[[Pipeline, WriteContext], AbstractContextManager[InSpark]]
@@ -142,7 +142,7 @@ def _checked(
 
 
 def _problem(log: Log, stream: TableState | None, view: View, table: TableState, spark: InSpark) -> dict[str, Any]:
-    """What is wrong with a view, as fields of a `CheckedView`."""
+    """The problem of a view, as fields of a `CheckedView`."""
     from bridge.load.spark.view_types import analysed
     from bridge.load.spark.views import ViewWork, compare_view
     from bridge.load.write.signed_file import SignedFile

@@ -1,4 +1,4 @@
-"""What Spark needs on this machine: Python's packages, Java, a session that starts, room in the cache."""
+"""Checks of this machine for Spark: Python's packages, Java, a session that starts, room in the cache."""
 
 from __future__ import annotations
 

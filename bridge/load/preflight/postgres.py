@@ -1,4 +1,4 @@
-"""What replication from PostgreSQL needs of server, slot and selected tables; and what the tap would lose."""
+"""Checks of replication from PostgreSQL: server, slot and selected tables; and what the tap would lose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from bridge.errors import SlotError
 from bridge.findings import Check, Finding, fine, first_of, run_checks, warning
 from bridge.load.slots import Database, SlotFacts, SlotSource, connect
-from bridge.load.slots.log_ready import NO_LOG, PLUGIN, Table, read_tables, require_logical, require_rights
+from bridge.load.slots.log_ready import NO_LOG, PLUGIN, PostgresTable, read_tables, require_logical, require_rights
 from bridge.protocol.singer.catalog import (
     Catalog,
     columns,
@@ -26,7 +26,7 @@ _MUCH_LOG = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _CheckedStream:
     """A selected stream, and the table that it reads."""
 
     id: str
@@ -43,10 +43,10 @@ def postgres_checks(source: SlotSource, catalog: Catalog) -> list[Check]:
     return [("postgres", lambda: _checked(source, _streams(catalog)))]
 
 
-def _streams(catalog: Catalog) -> list[_Stream]:
+def _streams(catalog: Catalog) -> list[_CheckedStream]:
     selected = selected_streams(catalog)
     return [
-        _Stream(
+        _CheckedStream(
             id=stream_id(entry),
             schema=str(root_facts(entry).get("schema-name") or "public"),
             table=str(entry.get("table_name") or stream_id(entry).partition("-")[2]),
@@ -59,7 +59,7 @@ def _streams(catalog: Catalog) -> list[_Stream]:
     ]
 
 
-def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding]:
+def _checked(source: SlotSource, streams: Sequence[_CheckedStream]) -> Iterator[Finding]:
     log_based = [stream for stream in streams if stream.log_based]
     try:
         with connect(source) as database:
@@ -80,7 +80,7 @@ def _checked(source: SlotSource, streams: Sequence[_Stream]) -> Iterator[Finding
         yield warning("postgres", text, failure.hint or "the tap itself may reach it")
 
 
-def _tables(database: Database, streams: Sequence[_Stream]) -> dict[tuple[str, str], Table]:
+def _tables(database: Database, streams: Sequence[_CheckedStream]) -> dict[tuple[str, str], PostgresTable]:
     return read_tables(database, [(stream.schema, stream.table) for stream in streams])
 
 
@@ -155,7 +155,7 @@ def _free_slots(database: Database) -> Iterator[Finding]:
             yield fine("free slots", text)
 
 
-def _log_tables(streams: Sequence[_Stream], tables: dict[tuple[str, str], Table]) -> Iterator[Finding]:
+def _log_tables(streams: Sequence[_CheckedStream], tables: dict[tuple[str, str], PostgresTable]) -> Iterator[Finding]:
     existing = [(stream, tables[place]) for stream in streams if (place := (stream.schema, stream.table)) in tables]
     problems = {
         "no change of a partitioned table comes under its name": (
@@ -186,7 +186,7 @@ def _is_double(schema: dict[str, Any]) -> bool:
     return "number" in schema.get("type", ()) and not {"multipleOf", "precision"} & set(schema)
 
 
-def _numerics(streams: Sequence[_Stream], tables: dict[tuple[str, str], Table]) -> Iterator[Finding]:
+def _numerics(streams: Sequence[_CheckedStream], tables: dict[tuple[str, str], PostgresTable]) -> Iterator[Finding]:
     doubles = [
         f"{stream.id}.{column}"
         for stream in streams

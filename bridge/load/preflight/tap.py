@@ -1,4 +1,4 @@
-"""What a run needs of the tap: its program, the settings that it requires, the selected streams."""
+"""Checks of the tap: its program, the settings that it requires, the selected streams."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _given(source: Source) -> Iterator[Finding]:
 
 
 def _without_catalog(pipeline: Pipeline, discovered: Catalog) -> Finding:
-    """What a run loads when no catalog is passed: what the tap itself selects, for many taps nothing."""
+    """Say what a run loads when no catalog is passed: what the tap itself selects, for many taps nothing."""
     loaded = loaded_streams(discovered, [])
     if loaded:
         return fine("streams", f"no catalog is passed: the tap decides, and selects {first_of(sorted(loaded))}")

@@ -49,7 +49,7 @@ class PreparedCommit:
     staged: dict[str, StagedTable]
     refusal: DataError | None = None
     views: Sequence[TableChange] = ()
-    """What it changes in views."""
+    """The changes of views."""
 
 
 class Accounting:
@@ -185,7 +185,7 @@ class Accounting:
             self.pending.pop(stream, None)
 
     def warnings(self) -> list[str]:
-        """What the operator should know of what was stored."""
+        """Warnings for the operator about what was stored."""
         text = "fields outside its SCHEMA are kept in the column _sdc_extra"
         extra = [f"{s}: {text}: {', '.join(sorted(fields)[:5])}" for s, fields in self.extra.items() if fields]
         return [*self._warnings, *extra]
@@ -219,7 +219,7 @@ class Accounting:
         return bool(self._views and self._views.needs_spark({**barrier.publish, **barrier.activate}))
 
     def fill_views(self, through: int, replaced: Collection[str]) -> list[TableChange]:
-        """What fills new and changed views from the tables as they are; a view that cannot be holds its stream back.
+        """Fill new and changed views from the tables as they are; a view that cannot be filled holds its stream back.
 
         `replaced`: the names of views whose tables the run replaces. If one does not fit now, it may do so then.
         """
@@ -243,7 +243,7 @@ class Accounting:
         return self._committer.commit(view.pipeline_state, changes, staged=view.staged, reason=_FILLED)
 
     def _change_views(self, built: Mapping[str, BuiltChange], through: int) -> list[tuple[str, TableChange]]:
-        """What these changes of streams change in views, each with the stream that the view selects from.
+        """The changes of views that follow from these of streams, each with the stream that the view selects from.
 
         A stream whose view cannot be changed is held back, if it may be.
         """

@@ -46,14 +46,14 @@ from bridge.protocol.singer.state import (
 
 Mode = Literal["append", "replace", "upsert"]
 METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
-"""What the settings call the modes."""
+"""The settings' names for the modes."""
 Publication = Literal["append", "replace", "extend", "upsert"]
-"""What a barrier does with a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
+"""A barrier's way to publish a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
 
 
 @dataclass(slots=True)
 class StreamProgress:
-    """What came of one stream in this run.
+    """The progress of one stream in this run.
 
     `opened`, `last_row` and `activated` count messages, so they can be compared.
     """
@@ -119,7 +119,7 @@ class Barrier:
     read: frozenset[str] = frozenset()
     """Streams with RECORDs before the STATE."""
     stored: PipelineState | None = None
-    """What the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
+    """The STATE that the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
 
 
 class BarrierPolicy:
@@ -185,7 +185,7 @@ class BarrierPolicy:
         what = (
             "load_method is overwrite, but the tap sent changes: they were added, and rows that changed are there twice"
         )
-        return [f"{', '.join(names)}: {what}. Set load_method: upsert, and have the tap send the whole table once"]
+        return [f"{', '.join(names)}: {what}. Set load_method: upsert, and let the tap send the whole table once"]
 
     def state(self, raw: bytes) -> None:
         """Note a STATE: a possible barrier."""

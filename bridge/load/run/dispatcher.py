@@ -17,8 +17,8 @@ from bridge.load.run.checks.changed_values import ChangedValues, text_columns
 from bridge.load.run.checks.commit_clock import CommitClock
 from bridge.load.run.checks.held_back import HeldBack
 from bridge.load.run.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
+from bridge.load.run.ignored_messages import IgnoredMessages
 from bridge.load.run.result import Counts
-from bridge.load.run.strays import Strays
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.new_key import barrier_before
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -85,7 +85,7 @@ class Dispatcher:
         self._held = held
         self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
         self.counts = {} if counts is None else counts
-        self.strays, self._batches = Strays(rules.max_noise, rules.redact), batches or Batches()
+        self.ignored, self._batches = IgnoredMessages(rules.max_noise, rules.redact), batches or Batches()
         self.enough = self.has_state = False
         self._clock = CommitClock(rules.commit_every, rules.commit_bytes, rules.commit_rows)
         self._warnings: list[str] = []
@@ -113,11 +113,11 @@ class Dispatcher:
             elif isinstance(message, Activate):
                 self._activate(message)
             elif isinstance(message, Noise):
-                self.strays.add_noise(message)
+                self.ignored.add_noise(message)
             elif isinstance(message, Batch):
                 yield from self._batch(message)
             else:
-                self.strays.add_unsupported(message)
+                self.ignored.add_unsupported(message)
 
     def end(self, *, clean: bool) -> Iterator[Event]:
         """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
@@ -129,7 +129,7 @@ class Dispatcher:
 
     def warnings(self) -> list[str]:
         """Warnings about the messages that came."""
-        return [*self._warnings, *self.policy.warnings(), *self.strays.warnings()]
+        return [*self._warnings, *self.policy.warnings(), *self.ignored.warnings()]
 
     def _records(self, message: Records) -> Iterator[Event]:
         stream = self.policy.streams.get(message.stream)
@@ -170,7 +170,7 @@ class Dispatcher:
         """
         if message.stream in self._rules.deselected:
             self.policy.muted.add(message.stream)
-            self.strays.ignore(message)
+            self.ignored.ignore(message)
             return
         if not self._is_own(message.stream):
             hint = "the tap does not keep to its catalog's selection: set source.parallelism to 1"
@@ -248,7 +248,7 @@ class Dispatcher:
     def _seal(self, barrier: Barrier | None, *, all_lines: bool) -> Iterator[Event]:
         """Seal lines for Spark; with a barrier, a commit follows once all lines before it are stored."""
         batch = self.spool.seal(tasks=self._rules.tasks, all_lines=all_lines)
-        noise = self.strays.take_noise() if barrier else []
+        noise = self.ignored.take_noise() if barrier else []
         if barrier:
             self._clock.restart(self.spool.fresh)
         if batch or barrier:
@@ -290,7 +290,7 @@ class Dispatcher:
             self._open(stream)
 
     def _change_key(self, stream: StreamProgress, message: Schema) -> Iterator[Event]:
-        """Have the rows so far committed by the key that they came under, and go on by the new one."""
+        """Commit the rows so far by the key that they came under, and go on by the new one."""
         if stream.waiting:
             yield from self._seal(self._barrier(end=False), all_lines=False)
         if stream.waiting and stream.mode == "upsert":

@@ -1,4 +1,4 @@
-"""What the dispatcher makes of messages. The tap reader hands each event to the loader before it asks for the next."""
+"""The dispatcher makes events of messages. The tap reader hands each to the loader before it asks for the next."""
 
 from __future__ import annotations
 

@@ -53,7 +53,6 @@ class LastCommits:
 
     @property
     def pipeline(self) -> str:
-        """The pipeline's name."""
         return self._pipeline.name
 
     def of(self, storage: Storage) -> LastCommit | None:
@@ -87,10 +86,10 @@ class LastCommits:
 
     @property
     def hint(self) -> str:
-        """What to do about an empty lake, and what to type if it was deleted on purpose."""
+        """The advice for an empty lake, and what to type if it was deleted on purpose."""
         restart = full_run(self._pipeline.name) + (" --append" if self._pipeline.appends_only() else "")
         if self._piped:
-            restart = f"rm {shlex.quote(str(self._file))}, and have the tap start without a STATE"
+            restart = f"rm {shlex.quote(str(self._file))}, and start the tap without a STATE"
         return f"mount it, or restore it from a backup; if it was deleted on purpose, start over: {restart}"
 
     def note(self, storage: Storage, number: int) -> None:

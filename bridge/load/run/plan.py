@@ -27,7 +27,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the caller requested of this run beyond its settings.
+    """The caller's request for this run, beyond its settings.
 
     `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
     is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
@@ -51,7 +51,7 @@ class Request:
     attempt: int = 1
 
     def to_record(self) -> dict[str, Any]:
-        """What the run record says of it."""
+        """The fields of it that the run record has."""
         asked = {
             "full": self.full,
             "append": self.append,
@@ -164,7 +164,7 @@ class LoadPlan:
 
     @property
     def groups(self) -> Sequence[TapGroup]:
-        """What each process of the tap reads."""
+        """The streams and the STATE of each process of the tap."""
         return self.division.groups if self.division else (TapGroup((), self.start),)
 
     @property

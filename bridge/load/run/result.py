@@ -47,7 +47,7 @@ class Counts:
     first_at: float | None = None
     last_at: float = 0.0
     merged: dict[str, int] = field(default_factory=dict)
-    """What commits say of rows that were merged by key: inserted, updated, deleted and so on."""
+    """The counts of rows that were merged by key, by the commits: inserted, updated, deleted and so on."""
     changed: ChangedValues = field(default_factory=ChangedValues)
     """Values that are not in the lake as the tap sent them."""
 
@@ -99,7 +99,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Result:
-    """What a run did. It counts as `failed` until it has succeeded."""
+    """The result of a run. It counts as `failed` until it has succeeded."""
 
     run_id: str
     pipeline: str
@@ -122,7 +122,7 @@ class Result:
     """Wall-clock: `total`, and parts of it."""
     warnings: list[str] = field(default_factory=list)
     marks: dict[str, list[str]] = field(default_factory=dict)
-    """What looks wrong beside earlier runs: streams by kind. See `bridge.lake.marks`."""
+    """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.marks`."""
     differences: list[Difference] = field(default_factory=list)
     """How tables differ from their source, as far as the run knows. Add to it with `differ` only."""
     error: BridgeError | None = None

@@ -52,7 +52,7 @@ from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import refuse_another_session
 from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.pipe import Feed
-from bridge.load.tap.process import Log
+from bridge.load.tap.process import TapLog
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
@@ -83,7 +83,7 @@ class Run:
         self.request, self.home, self._piped = request, home, piped
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
-        self.echo: Log | None = None
+        self.echo: TapLog | None = None
         self.begun: Callable[[Storage, str, str], None] = lambda *_: None
         self.took_state = False
         self._stop = stop or Stop()
@@ -173,7 +173,7 @@ class Run:
 
     @property
     def stage(self) -> str:
-        """What the run does, for people."""
+        """The step that the run is at, for people."""
         return self.context.stage
 
     def open_bucket(self) -> Storage:
@@ -351,7 +351,7 @@ class Run:
     def _guarded(
         self, committer: Committer, source: Source | Piped, catalog: Catalog | None, groups: Sequence[TapGroup]
     ) -> SlotGuard:
-        """What guards the replication slot that a tap of ours reads. Raises `SlotError`."""
+        """The guard of the replication slot that a tap of ours reads. Raises `SlotError`."""
         if self._piped or catalog is None:
             return SlotGuard()
         self.context.stage = "looking at the replication slot"
@@ -362,7 +362,7 @@ class Run:
         return guard
 
     def asked_of_slot(self, catalog: Catalog | None, groups: Sequence[TapGroup]) -> Asked:
-        """What the run asks of a replication slot, with a process of the tap for each group."""
+        """The run's request about a replication slot, with a process of the tap for each group."""
         processes = [group.streams or tuple(selected_streams(catalog) if catalog else ()) for group in groups]
         return Asked(self.result.run_id, processes, self._full, bool(self.request.streams or self.request.resume))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bridge.errors import SettingsError
 from bridge.lake.runs import log_key
 from bridge.lake.storage import Storage
-from bridge.load.tap.process import Log
+from bridge.load.tap.process import TapLog
 from bridge.settings.options import Pipeline, is_local
 
 _PATTERN = re.compile(r"[\\\[\]{}*?]")
@@ -123,8 +123,8 @@ class EndOfLog:
 class Tee:
     """The run's log, and a terminal if somebody wants to watch."""
 
-    log: Log
-    echo: Log | None
+    log: TapLog
+    echo: TapLog | None
 
     def write(self, data: bytes) -> None:
         """Take whole lines."""
@@ -143,7 +143,7 @@ class Tee:
 class Marked:
     """A log in which each line is marked with its process of the tap."""
 
-    log: Log
+    log: TapLog
     label: str
 
     def write(self, data: bytes) -> None:

@@ -96,7 +96,7 @@ class Stop:
 
     @contextmanager
     def within(self, limit: timedelta | None, give_up: Callable[[BridgeError], None] | None = None) -> Iterator[None]:
-        """Have `tick` raise `TimedOut` when the block takes longer than `limit`; None is no limit.
+        """Make `tick` raise `TimedOut` when the block takes longer than `limit`; None is no limit.
 
         A block that is to end and calls no `tick` for `grace` seconds is stuck: `give_up` is called with the reason, in
         another thread, and the process ends. Not without signals, as the process is the caller's then.
@@ -122,7 +122,7 @@ class Stop:
                 _end_process(reason.exit_code, f"error: {reason.message}\nhint: {reason.hint}")
 
     def aside(self, work: Callable[[], object]) -> None:
-        """Do what may never answer. Raises what `tick` raises, at once; then nobody waits for the work any more."""
+        """Run in a thread what may never answer. What `tick` raises is raised at once, and the thread left behind."""
         failure = list[BaseException]()
 
         def run() -> None:

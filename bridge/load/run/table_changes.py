@@ -35,7 +35,7 @@ from bridge.protocol.schema.table_schema import TableSchema, with_extra
 
 @dataclass(slots=True)
 class Pending:
-    """What Spark has stored of one stream and no commit has published."""
+    """The files of one stream that Spark has stored and no commit has published."""
 
     files: list[PendingFile] = field(default_factory=list)
     spills: list[SpillFile] = field(default_factory=list)
@@ -54,7 +54,7 @@ class BuiltChange:
     unneeded: Sequence[FileAdd] = ()
     """Pending files that the commit does not need."""
     rows: Sequence[RowChanges] = ()
-    """Of files that were written again, as far as it was noted what that changed."""
+    """Changes in files that were written again, as far as they were noted."""
 
 
 class TableChangeBuilder:

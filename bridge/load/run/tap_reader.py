@@ -109,7 +109,7 @@ class TapReader:
         return [stream for stream in loaded if methods[stream].mode != "replace"]
 
     def warnings(self) -> list[str]:
-        """What the operator should know."""
+        """Warnings for the operator."""
         return [text for session in self._sessions for text in session.dispatcher.warnings()] + self._warnings
 
     def read(self, *taps: Feed) -> None:

@@ -1,4 +1,4 @@
-"""What the bucket has of a run from its first moment: its record, and the tap's log, so that they survive the machine.
+"""The trace of a run in the bucket, from its first moment: its record and the tap's log survive the machine.
 
 Once rows are committed, neither is a reason for the run to fail. What they cost is bounded: after a commit they are
 written once the last time was a while ago, and sooner if the tap has finished one more stream.

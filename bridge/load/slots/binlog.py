@@ -29,7 +29,7 @@ _RIGHT = "the server does not show its binary logs to the tap's user, who needs 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BinlogPlace:
     """Where in which server's log a stream's bookmark is. `gtid`: MariaDB's last transaction before it."""
 
     server: str
@@ -40,18 +40,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Binlog:
-    """What the server says of its log. `error`: why it says nothing."""
+    """The server's answer about its log. `error`: why there is none."""
 
     server: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     gtids: dict[tuple[str, int], str | None] = field(default_factory=dict)
     error: str = ""
 
-    def place(self, mark: tuple[str, int] | None) -> Place:
+    def place(self, mark: tuple[str, int] | None) -> BinlogPlace:
         """A bookmark's place in this log."""
-        return Place(self.server, *mark, self.gtids.get(mark)) if mark else Place(self.server)
+        return BinlogPlace(self.server, *mark, self.gtids.get(mark)) if mark else BinlogPlace(self.server)
 
-    def refusal(self, mark: tuple[str, int], noted: Place | None) -> str:
+    def refusal(self, mark: tuple[str, int], noted: BinlogPlace | None) -> str:
         """Why a bookmark is not from this log; empty if it may be."""
         file, position = mark
         if noted and noted.server != self.server:
@@ -142,33 +142,39 @@ class BinlogGuard:
         except NotAsked as reason:
             return Binlog(error=str(reason))
 
-    def _read(self) -> dict[str, Place]:
+    def _read(self) -> dict[str, BinlogPlace]:
         stored = self.storage.read_versioned(self._key)
         if not stored:
             return {}
         try:
-            return {stream: Place(**place) for stream, place in loads(stored.data)["streams"].items()}
+            return {stream: BinlogPlace(**place) for stream, place in loads(stored.data)["streams"].items()}
         except (NotJson, KeyError, TypeError, AttributeError) as error:
             hint = f"delete it, then {reload(self.pipeline, self.streams)}"
             raise CorruptLake("binlog.json cannot be read", hint=hint, file=self._key) from error
 
-    def _write(self, streams: dict[str, Place]) -> None:
+    def _write(self, streams: dict[str, BinlogPlace]) -> None:
         stored = self.storage.read_versioned(self._key)
         note = {"format": 1, "streams": {stream: asdict(place) for stream, place in sorted(streams.items())}}
         self.storage.compare_and_swap(self._key, dumps(note, indent=2), stored.etag if stored else None)
 
 
 def binlog_guard(
-    pipeline: Pipeline, database: SourceDatabase, storage: Storage, view: Snapshot, streams: list[str], *, full: bool
+    pipeline: Pipeline,
+    database: SourceDatabase,
+    storage: Storage,
+    snapshot: Snapshot,
+    streams: list[str],
+    *,
+    full: bool,
 ) -> BinlogGuard | None:
     """The guard of a run of LOG_BASED `streams`, None if its tap reads no binary log that we know."""
     if not streams or database.kind != "mysql":
         return None
-    return BinlogGuard(pipeline, database, storage, view, streams, full)
+    return BinlogGuard(pipeline, database, storage, snapshot, streams, full)
 
 
 def _binlog(database: SourceDatabase, positions: Collection[tuple[str, int]]) -> Binlog:
-    """What the server says of its log, and of these positions in it. Raises `NotAsked`."""
+    """Ask the server about its log, and about these positions in it. Raises `NotAsked`."""
     mariadb, mysql = "select @@global.server_id, @@global.gtid_domain_id", "select @@global.server_uuid"
     statements = ("select version()", mariadb, mysql, "show binary logs")
     version, own, other, files = database.ask([(sql, []) for sql in statements], each=_SECONDS, whole=_SECONDS)

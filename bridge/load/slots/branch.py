@@ -34,7 +34,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a run notes of the server. `branch`: None if the role may not ask for it."""
+    """A run's note on the server. `branch`: None if the role may not ask for it."""
 
     branch: Branch | None
     confirmed: int

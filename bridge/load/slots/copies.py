@@ -41,7 +41,7 @@ def names(
 
 
 def own(source: SlotSource, noted: Collection[str]) -> list[str]:
-    """Those of the noted names that `names` may have given: others may write to the bucket, but have no slot dropped.
+    """The noted names that `names` may have given: others may write to the bucket, but have no slot dropped.
 
     The bucket may have had another URI then.
     """

@@ -96,7 +96,7 @@ class Database:
         return next(iter(self.slots([name])), None)
 
     def slots(self, names: Sequence[str]) -> list[SlotFacts]:
-        """Those of these logical slots that exist."""
+        """The facts of those logical slots that exist."""
         status = (
             "wal_status" if self.version >= 130000 else "case when restart_lsn is null then 'lost' else 'reserved' end"
         )
@@ -146,7 +146,7 @@ class Database:
         return lsn(at) or 0
 
     def limit(self, duration: timedelta | None) -> None:
-        """Have the server end each later statement that takes longer, with a `SlotError`; None: end none."""
+        """Make the server end each later statement that takes longer, with a `SlotError`; None: end none."""
         milliseconds = int(duration.total_seconds() * 1000) if duration else 0
         self.query("select set_config('statement_timeout', %s, false)", str(milliseconds))
 
@@ -182,7 +182,7 @@ class Database:
         self.query("select pg_drop_replication_slot(%s)", name)
 
     def setting(self, name: str) -> str:
-        """One of the server's settings, such as `wal_level`."""
+        """A setting of the server, such as `wal_level`."""
         return str(self.one("select current_setting(%s)", name))
 
 
@@ -218,7 +218,7 @@ def opened(source: SlotSource) -> Database:
 
 
 def parameters_of(source: SlotSource) -> dict[str, Any]:
-    """What libpq connects with."""
+    """The parameters with which libpq connects."""
     patience = {"connect_timeout": int(_PATIENCE.total_seconds())}
     return {**patience, **source.parameters, "application_name": "singer-bridge"}
 

@@ -1,4 +1,4 @@
-"""What a run does about the replication slot of its LOG_BASED streams: guard it, run without a guard, or refuse.
+"""The guard of the replication slot of a run's LOG_BASED streams: guard it, run without a guard, or refuse.
 
 With a guard, each process of the tap reads a copy of the slot. Without one, the tap confirms changes before they are
 committed, so a run that does not end cleanly may have lost rows. That is why its streams are noted before the tap
@@ -44,7 +44,7 @@ _LIMITS = {"meltanolabs": ("replication_max_run_seconds", 600), "pipelinewise": 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run was asked to do. `processes`: the streams of each process of the tap; `part`: others are left out."""
+    """The request to a run. `processes`: the streams of each process of the tap; `part`: others are left out."""
 
     run: str
     processes: Sequence[Collection[str]]
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(slots=True)
 class SlotGuard:
-    """What a run has to know about the slot; all of it is empty if there is nothing to guard.
+    """The facts about the slot that a run needs; all of it is empty if there is nothing to guard.
 
     `settings`: what each process of the tap gets beside the settings of the pipeline. `back`: how many bytes of the log
     a stream starts before its bookmark. `forgotten` streams get a new snapshot. `retained` streams keep their bookmark
@@ -90,12 +90,11 @@ class SlotGuard:
         }
         return {**state, "bookmarks": marks}
 
-    def committed(self, view: Snapshot) -> None:
-        """Note a commit."""
+    def committed(self, snapshot: Snapshot) -> None:
         if self.keeper:
-            self.keeper.committed(view)
+            self.keeper.committed(snapshot)
         if self.binlog:
-            self.binlog.view = view
+            self.binlog.view = snapshot
 
     def close(self, *, ended: bool) -> list[str]:
         """Release what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
@@ -138,7 +137,7 @@ class _Run:
 
 
 def check(
-    pipeline: Pipeline, argv: Sequence[str], storage: Storage, view: Snapshot, catalog: Catalog | None, asked: Asked
+    pipeline: Pipeline, argv: Sequence[str], storage: Storage, snapshot: Snapshot, catalog: Catalog | None, asked: Asked
 ) -> _Run | None:
     """The run of LOG_BASED streams, if it is one. Writes nothing, and asks no database.
 
@@ -147,7 +146,7 @@ def check(
     streams, source = log_based(pipeline, catalog), slot_source(pipeline, argv)
     if source is None or not streams:
         return None
-    run = _Run(pipeline, source, NoteFile(storage, pipeline.name), view, catalog, streams, asked)
+    run = _Run(pipeline, source, NoteFile(storage, pipeline.name), snapshot, catalog, streams, asked)
     if not asked.full and (lossy := [stream for stream in run.exposed if stream in streams]):
         raise SlotError(
             "LOG_BASED streams may have lost rows: a run without the slot guard, or one that was to load them again, "
@@ -164,15 +163,15 @@ def begin(
     pipeline: Pipeline,
     source: SourceDatabase,
     storage: Storage,
-    view: Snapshot,
+    snapshot: Snapshot,
     catalog: Catalog | None,
     asked: Asked,
 ) -> SlotGuard:
     """Prepare the slot for a run, before its tap starts. Raises `SlotError` if rows would be lost, or are lost."""
-    run = check(pipeline, source.argv, storage, view, catalog, asked)
+    run = check(pipeline, source.argv, storage, snapshot, catalog, asked)
     if run is None:
         streams = log_based(pipeline, catalog)
-        binlog = binlog_guard(pipeline, source, storage, view, streams, full=asked.full)
+        binlog = binlog_guard(pipeline, source, storage, snapshot, streams, full=asked.full)
         return SlotGuard(warnings=binlog.begin() if binlog else [], binlog=binlog)
     if reason := _impossible(pipeline, run.source):
         return _unguarded(run, reason)
@@ -353,7 +352,7 @@ def _usable(run: _Run, database: Database) -> SlotFacts:
     if standby := facts is None and database.in_recovery:
         create += " (on a standby, it ends after select pg_log_standby_snapshot(); on the primary)"
     if standby and database.version < _MIN_STANDBY:
-        hint = "have the tap read from the primary, or from a standby of PostgreSQL 16"
+        hint = "let the tap read from the primary, or from a standby of PostgreSQL 16"
         raise SlotError("a standby of this version of PostgreSQL has no logical replication slots", hint=hint)
     if facts is None:
         again = (

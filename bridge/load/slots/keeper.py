@@ -24,7 +24,7 @@ from bridge.protocol.singer.state import bookmark
 _LOOK_SECONDS = 0.5
 """How often the server is asked how far it has read for the tap."""
 _MARGIN_SECONDS = 3.0
-"""What the server had read this long ago has reached the tap: it reads whenever there is something."""
+"""All that the server had read this long ago has reached the tap: it reads whenever there is something."""
 _ADVANCE_SECONDS = 30.0
 """Shortest time between two moves of the original: for each move the server reads the log in between."""
 _MUCH_BYTES = 16 << 20
@@ -43,7 +43,7 @@ class Keeper(threading.Thread):
         file: NoteFile,
         note: Note,
         copies: dict[str, str],
-        view: Snapshot,
+        snapshot: Snapshot,
         limit: float,
     ) -> None:
         """`note` says how far each stream is safe, also streams that this run does not read.
@@ -56,14 +56,14 @@ class Keeper(threading.Thread):
         self._sent: dict[str, deque[tuple[float, int]]] = {copy: deque() for copy in copies.values()}
         self._old = dict.fromkeys(copies.values(), 0)
         self._lock, self._closing, self._overtaken = threading.Lock(), threading.Event(), False
-        self._committed = view
+        self._committed = snapshot
         self._tip, self._began = database.tip(), time.monotonic()
         self._seen = dict[str, float]()
         self._failure = ""
 
-    def committed(self, view: Snapshot) -> None:
+    def committed(self, snapshot: Snapshot) -> None:
         """Note a commit; returns at once. Called in the thread that commits."""
-        self._committed = view
+        self._committed = snapshot
 
     def run(self) -> None:
         """Look at the readers of the copies, and move the original now and then."""
@@ -127,9 +127,9 @@ class Keeper(threading.Thread):
                 self._old[copy] = max(self._old[copy], samples.popleft()[1])
 
     def _positions(self, *, ended: bool) -> dict[str, Safe]:
-        view, positions = self._committed, dict(self._starts)
+        snapshot, positions = self._committed, dict(self._starts)
         for stream, copy in self._copies.items():
-            mark, start, sent = bookmark_lsn(bookmark(view.state, stream)), self._starts[stream], self._old[copy]
+            mark, start, sent = bookmark_lsn(bookmark(snapshot.state, stream)), self._starts[stream], self._old[copy]
             safe = proven(self._source.kind, start, mark, sent)
             if ended and start.bookmark is None:
                 safe = replace(safe, bookmark=mark)

@@ -39,8 +39,8 @@ order by 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What PostgreSQL knows of a table. `identity` is its letter: `d`efault, `n`othing, `f`ull, `i`ndex."""
+class PostgresTable:
+    """A table as PostgreSQL knows it. `identity` is its letter: `d`efault, `n`othing, `f`ull, `i`ndex."""
 
     kind: str
     persistence: str
@@ -67,15 +67,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LogReady:
-    """What the database answers. `problem`: why no table can be read from its log; empty if they can."""
+    """The database's answer. `problem`: why no table can be read from its log; empty if they can."""
 
     problem: str = ""
     tables: Mapping[str, str] = field(default_factory=dict)
     """By stream, why its table cannot; empty if it can."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the tap's settings need for it, as far as they do not say it."""
+    """The settings that the tap needs for it, and does not have."""
     statement: str = ""
-    """What has to be typed in the database before the first run; empty if nothing."""
+    """The statement to type in the database before the first run; empty if there is none."""
 
 
 def log_ready(pipeline: Pipeline, asked: SourceDatabase, entries: Collection[StreamEntry]) -> LogReady | None:
@@ -116,10 +116,10 @@ def require_rights(database: Database) -> None:
         raise SlotError("the tap's role may not replicate", hint=f"ALTER ROLE {role} REPLICATION")
 
 
-def read_tables(database: Database, places: Collection[Place]) -> dict[Place, Table]:
+def read_tables(database: Database, places: Collection[Place]) -> dict[Place, PostgresTable]:
     """The tables that exist among these."""
     values = [schema for schema, _ in places], [table for _, table in places]
-    return {(schema, table): Table(*facts) for schema, table, *facts in database.query(_TABLES, *values)}
+    return {(schema, table): PostgresTable(*facts) for schema, table, *facts in database.query(_TABLES, *values)}
 
 
 def _postgres(pipeline: Pipeline, source: SlotSource, database: Database, places: Mapping[str, Place]) -> LogReady:

@@ -32,7 +32,7 @@ class Safe:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the last run with LOG_BASED streams left.
+    """The note that the last run with LOG_BASED streams left.
 
     `guarded`: its tap read copies of the slot. `exposed` streams may have lost rows: an unguarded run reads them, or
     read them and did not end cleanly; or the server was set back. Only a run that loads them from the start removes

@@ -42,7 +42,7 @@ _TABLE = re.compile(r"table_id: (\d+)(?: \((.*)\))?", re.DOTALL)
 
 
 def unread(pipeline: Pipeline, database: SourceDatabase, read_to: Mapping[Place, Position]) -> set[Place] | None:
-    """Those of these tables that have changes after their position; None if the server does not say."""
+    """The tables that have changes after their position; None if the server does not say."""
     if not read_to:
         return set()
     if database.kind == "mysql":

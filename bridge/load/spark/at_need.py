@@ -41,7 +41,7 @@ class SparkAtNeed:
             self._session.close(hurry=failed is not None)
 
     def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
-        """As `Engine.in_spark`."""
+        """Do the work in Spark, as `Engine.in_spark` does."""
         if self._session is None:
             from bridge.load.spark.session import Session  # imports pyspark
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.load.spark.session import Session
-    from bridge.load.spark.transform import Plan
+    from bridge.load.spark.transform import TransformPlan
     from bridge.protocol.schema.table_schema import TableSchema
     from bridge.settings.transform_sql import Statement
 
@@ -103,7 +103,7 @@ class Engine:
         self._shipped: str | None = None
         self._warming: threading.Thread | None = None
         self._query: Any = None
-        self._plans: dict[tuple[str, str], Plan] = {}
+        self._plans: dict[tuple[str, str], TransformPlan] = {}
         self._stopping, self._stopped = False, threading.Event()
         self._cancelled = False
         self.tasks = cores(master)
@@ -205,15 +205,14 @@ class Engine:
 
         Rows are decoded into the columns `read`, the statement results in `made`, and files have the columns `lake`.
         """
-        from bridge.load.spark.transform import Plan
+        from bridge.load.spark.transform import TransformPlan
 
         target = self._context.layouts[stream]
-        plan = Plan(stream, schema, statement, read, target.metadata, made, lake, bool(target.keys))
+        plan = TransformPlan(stream, schema, statement, read, target.metadata, made, lake, bool(target.keys))
         self._plans[stream, schema] = plan
 
     @property
     def is_up(self) -> bool:
-        """Whether the query runs."""
         return self._query is not None
 
     @property

@@ -129,7 +129,7 @@ def _split(table: pa.Table) -> Iterator[tuple[int, int | None, pa.Table]]:
 
 
 class _Bundle:
-    """What was written of one bundle's rows."""
+    """The files and counts of one bundle's rows."""
 
     def __init__(self, plan: Any, writing: RowWriter) -> None:
         self._plan, self._writing = plan, writing
@@ -146,7 +146,6 @@ class _Bundle:
             self._failed = failure(error)
 
     def finish(self) -> None:
-        """Write what is left."""
         try:
             self._writing.finish()
         except BridgeError as error:

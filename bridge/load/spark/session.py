@@ -57,7 +57,6 @@ class Session:
 
     @property
     def jvm(self) -> Jvm:
-        """Its JVM."""
         return self._jvm
 
     @property

@@ -1,4 +1,4 @@
-"""What the driver sends to executors: bundles, work, and on a cluster its own `bridge`, in a zip that workers check.
+"""Ship to executors: bundles, work, and on a cluster the driver's own `bridge`, in a zip that workers check.
 
 An executor needs Python of the driver's minor version with msgspec, pyarrow, orjson and simplejson, boto3 for an S3
 bucket, and numpy for upserts.
@@ -40,7 +40,7 @@ REPORT_IT = "nothing was committed; run again, and report it with the run's log 
 
 
 def cores(master: str) -> int:
-    """How many tasks a master runs at once, as far as its name tells."""
+    """Parallel tasks of a Spark master, parsed from its URL; 8 if the URL does not say."""
     inside = master[6:-1].split(",", maxsplit=1)[0] if master.startswith("local[") else ""
     return (
         int(inside) if inside.isdigit() else (os.cpu_count() or 2) if inside == "*" else 1 if master == "local" else 8
@@ -48,7 +48,7 @@ def cores(master: str) -> int:
 
 
 def ship(context: SparkContext, folder: Path) -> str:
-    """Have every executor import the package from a zip that is made in `folder`; return the zip's name.
+    """Make every executor import the package from a zip that is made in `folder`; return the zip's name.
 
     The name holds a hash of the contents: who imports from a zip of that name has the driver's code.
     """
@@ -78,19 +78,19 @@ def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame
 
 
 def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What an executor does with bundles."""
+    """The function that an executor runs on bundles."""
     return _on_executor("load", pickle.dumps(context), shipped)
 
 
 def executor_work(
     work: Callable[[WriteContext, Any], Struct], context: WriteContext, payloads: Sequence[Any], shipped: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What an executor does with the numbers of payloads."""
+    """The function that an executor runs on the numbers of payloads."""
     return _on_executor("perform", pickle.dumps((work, context, list(payloads))), shipped)
 
 
 def executor_rows(task: str, shipped: str | None, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """One of the executors' halves of a transform, `decode_rows` or `store_rows`."""
+    """An executor's half of a transform, `decode_rows` or `store_rows`."""
     return _on_executor(task, pickle.dumps(arguments), shipped)
 
 

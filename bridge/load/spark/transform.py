@@ -46,13 +46,13 @@ OF_A_RECORD = frozenset(
         "UnsupportedOperationException",
     }
 )
-"""What pyspark raises where an expression cannot take a value."""
+"""The names of the errors that pyspark raises where an expression cannot take a value."""
 _OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransformPlan:
     """How a stream's rows of one schema are transformed. `read` is the columns into which they are decoded."""
 
     stream: str
@@ -62,7 +62,7 @@ class Plan:
     read: TableSchema
     metadata: bool
     made: pa.Schema
-    """What the statement makes of them."""
+    """The columns that the statement makes of them."""
     lake: TableSchema
     """The table's columns, which hold that and more; in the spool, too, under their hash."""
     upsert: bool = False
@@ -91,7 +91,7 @@ def analysed(spark: SparkSession, statement: Statement, read: TableSchema, strea
     return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
 
 
-def reports_of(frame: DataFrame, plan: Plan, context: WriteContext, shipped: str | None) -> list[Any]:
+def reports_of(frame: DataFrame, plan: TransformPlan, context: WriteContext, shipped: str | None) -> list[Any]:
     """Load the rows of a plan's stream in these bundles, and return the reports.
 
     Raises `DataError` for a record on which the statement fails.
@@ -130,7 +130,7 @@ def _failed(error: BaseException, stream: str) -> DataError | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark says of a statement, in one line."""
+    """Spark's message about a statement, in one line."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
 
@@ -199,7 +199,7 @@ def _each(sequence: Any) -> Iterator[Any]:
 
 
 def _columns(made: list[Any], read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
-    """What Spark made as the lake has it. A column that keeps its name is still the same property."""
+    """The columns that Spark made, as the lake has them. A column that keeps its name is still the same property."""
     by_name = {field.name: field for field in read.arrow}
     reserved = {name.lower() for name in (EXTRA, *(METADATA if metadata else ()))}
     seen: set[str] = set()

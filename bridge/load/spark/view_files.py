@@ -22,7 +22,7 @@ from bridge.protocol.decode.casting import refit
 SIGN = "_view_sign"
 """The column that says whether a row is added, 1, or removed, -1."""
 FAILED = "singer-bridge view failed: "
-"""What the text of an executor's error has before the report of it as JSON."""
+"""The text in an executor's error before the report of it as JSON."""
 _ROWS = 64 << 10
 """Rows read at once."""
 

@@ -58,11 +58,11 @@ _CELL = 8
 
 @dataclass(frozen=True, slots=True)
 class ViewWork:
-    """What a commit changes in a view."""
+    """The change that a commit makes to a view."""
 
     typed: TypedView
     columns: pa.Schema
-    """Those of the stream's table after the commit."""
+    """The columns of the stream's table after the commit."""
     changed: Sequence[SignedFile]
     """The table's files that come and go; to fill the view anew, all that the table then has."""
     state: Sequence[SignedFile]
@@ -85,7 +85,7 @@ def change_view(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ViewDifference:
     """A key, and its rows that only the view has (`stored`), or only its SELECT gives: JSON, of hidden columns, too."""
 
     key: str
@@ -95,7 +95,7 @@ class Difference:
 
 def compare_view(
     spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork, most: int
-) -> tuple[int, list[Difference]]:
+) -> tuple[int, list[ViewDifference]]:
     """Compute a view anew from `work.changed`, and compare it with `work.state`, row by row.
 
     Returns how many keys differ, and the first of them. Raises `LakeError` for a file that cannot be read, with its
@@ -109,7 +109,7 @@ def compare_view(
         stored = frames.rows(work.state, typed.schema, signed=False)
         keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
         rows = keys.orderBy("key").limit(most).collect()
-        return keys.count(), [Difference(row.key, row.stored, row.selected) for row in rows]
+        return keys.count(), [ViewDifference(row.key, row.stored, row.selected) for row in rows]
 
 
 @contextmanager
@@ -186,7 +186,6 @@ class _Frames:
         return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
 
     def of_arrow(self, table: pa.Table) -> str:
-        """Rows in memory."""
         table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
         return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
 

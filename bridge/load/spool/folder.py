@@ -1,4 +1,4 @@
-"""What lies where in a run's spool. The driver writes it, executors read it, under the same path.
+"""The layout of a run's spool. The driver writes it, executors read it, under the same path.
 
 `segments/` has the lines, `batches/` lists of segments for Spark, `schemas/` what lines are decoded with, `merge/` rows
 that wait for an upsert.
@@ -67,7 +67,7 @@ class SealedBatch:
 
 
 class SpoolReader(Protocol):
-    """What decoding reads of the spool."""
+    """The part of the spool that decoding reads."""
 
     def read_schema(self, name: str) -> bytes:
         """The columns of segments, by their `schema`."""

@@ -72,7 +72,7 @@ _Key = tuple[str, str, bytes]
 
 @dataclass(slots=True)
 class _Folder:
-    """What all who write into one folder have in common."""
+    """The counts that all writers into one folder share."""
 
     held: int = 0
     files: int = 0
@@ -81,7 +81,7 @@ class _Folder:
 
 
 class Spool:
-    """One run's spool folder, or with `beside` one more writer to another's, whose lines are sealed apart from its own.
+    """The writer of a run's spool. With `beside`: a second writer into that one's folder, whose lines are sealed apart.
 
     `held` is the bytes on disk that Spark has not finished with, of all writers.
     """

@@ -1,4 +1,4 @@
-"""What a tap says about itself: `--about --format json`, as taps of the Singer SDK have it."""
+"""A tap's answer about itself: `--about --format json`, as taps of the Singer SDK have it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a tap says about itself. What it leaves out is empty."""
+    """A tap's answer about itself. What it leaves out is empty."""
 
     name: str
     version: str
@@ -59,7 +59,7 @@ def about(argv: Sequence[str], environ: Mapping[str, str]) -> About | None:
 
 
 def _ask(command: list[str], environ: Mapping[str, str]) -> bytes:
-    """What a command prints, nothing if it fails. A tap that starts to extract instead is stopped."""
+    """The output of a command, empty if it fails. A tap that starts to extract instead is stopped."""
     try:
         process = subprocess.Popen(
             command,

@@ -32,7 +32,7 @@ def catalog_file(home: Path, pipeline: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a discovery gave: the catalog with the user's edits, and what changed since the last one."""
+    """The result of a discovery: the catalog with the user's edits, and what changed since the last one."""
 
     catalog: Catalog
     changes: Changes
@@ -48,7 +48,7 @@ class Discovery:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a tap that runs without a catalog said of its streams."""
+    """The streams that a tap declares that runs without a catalog."""
 
     tap: str
     version: str
@@ -173,7 +173,7 @@ class CatalogStore:
             self._replace(self._memory_file, self._memory() | {"format": 1, "flag": {"tap": tap, "flag": flag}})
 
     def declared(self, tap: str, version: str) -> Declared | None:
-        """What that version of the tap said when a run last discovered by itself; None if none did."""
+        """The streams that this version of the tap declared when a run last discovered by itself; None if none did."""
         with suppress(KeyError, TypeError, ValueError):
             noted = self._memory()["declared"]
             if (noted["tap"], noted["version"]) == (tap, version):

@@ -120,7 +120,7 @@ def _doubles(entry: StreamEntry) -> Iterator[str]:
 
 
 def _declared(entry: StreamEntry) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What the catalog's metadata says of the database's types."""
+    """Yield the digits of each column whose database type the catalog's metadata names."""
     for path, facts in column_facts(entry).items():
         if len(path) == 1 and (digits := digits_of(str(facts.get("sql-datatype") or ""))):
             yield path[0], digits

@@ -1,4 +1,4 @@
-"""What a run does about columns and tables that the source has got or lost since the catalog was kept."""
+"""Columns and tables that the source has got or lost since the catalog was kept, and what a run does about them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class ColumnNews:
 
 @dataclass(slots=True)
 class Update:
-    """What the kept catalog takes over: for each stream its top-level columns that are new or left, and what to say."""
+    """The update of the kept catalog: for each stream its top-level columns that are new or left, and what to say."""
 
     columns: dict[str, set[str]] = field(default_factory=dict)
     news: list[ColumnNews] = field(default_factory=list)
 
 
 def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, streams: Collection[str]) -> Update:
-    """What to do about new and dropped columns of these streams, as `new_columns` says.
+    """Decide about new and dropped columns of these streams, as `new_columns` says.
 
     `before`: the tap's discovery before this one; `stored`: the kept catalog, with the user's edits. Raises
     `SettingsError` for a column whose changes a LOG_BASED run would consume although a pattern selects it.
@@ -73,7 +73,7 @@ def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, s
 def by_database(
     pipeline: Pipeline, stored: Catalog, asked: Mapping[str, Collection[str]], *, adds_columns: bool
 ) -> list[ColumnNews]:
-    """What a run says that did not ask the tap, by the columns that the database has: it takes none over.
+    """The news of a run that did not ask the tap, by the columns that the database has: it takes none over.
 
     `adds_columns`: the tap adds them by itself to what it reads from the log. Raises `SettingsError` as `decide` does.
     """

@@ -29,7 +29,7 @@ class Silent(Exception):
 
 
 class Feed(Protocol):
-    """What a load reads. `proves_end`: its exit code tells us whether it ended well; a pipe's end does not."""
+    """The input of a load. `proves_end`: its exit code tells us whether it ended well; a pipe's end does not."""
 
     @property
     def proves_end(self) -> bool: ...

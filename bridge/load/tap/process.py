@@ -57,7 +57,7 @@ def find_executable(argv: Sequence[str], folder: Path | None, environ: dict[str,
     return [program, *argv[1:]]
 
 
-class Log(Protocol):
+class TapLog(Protocol):
     """Takes the tap's stderr, secrets masked."""
 
     def write(self, data: bytes, /) -> object:
@@ -80,7 +80,7 @@ class Tap:
         catalog: dict[str, Any] | Path | None = None,
         state: object = None,
         environ: dict[str, str],
-        log: Log,
+        log: TapLog,
         redact: Redactor,
         catalog_flag: str = "--catalog",
     ) -> None:

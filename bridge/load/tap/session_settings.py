@@ -15,11 +15,11 @@ _SESSION = (
     "SET @@session.net_read_timeout=3600",
     "SET @@session.innodb_lock_wait_timeout=3600",
 )
-"""What that tap says to the server if its setting `session_sqls` is absent."""
+"""The statements that that tap sends to the server if its setting `session_sqls` is absent."""
 
 
 def session_settings(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What this tap needs beside `settings`; a choice of characters that is made there stays."""
+    """The settings that this tap needs beside `settings`; a choice of characters that is made there stays."""
     if tap_package(program)[0] != "pipelinewise-tap-mysql":
         return {}
     session = settings.get("session_sqls", _SESSION)

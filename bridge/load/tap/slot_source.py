@@ -112,7 +112,7 @@ def _wise_name(database: str, tap_id: str = "") -> str:
 
 
 def _parameters(config: dict[str, Any]) -> dict[str, str]:
-    """What libpq connects with, as the tap's own settings say it."""
+    """The parameters with which libpq connects, as the tap's own settings say them."""
     if url := config.get("sqlalchemy_url"):
         return _of_url(str(url))
     parameters = {"dbname": config.get("dbname") or config.get("database")}

@@ -1,4 +1,4 @@
-"""What the tap is given: its command, environment, catalog and STATE; and `--discover`."""
+"""The inputs of a tap: its command, environment, catalog and STATE; and `--discover`."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Source:
             catalog = self._retyped(catalog, only)
         if catalog is None and (needed or refresh):
             catalog = self.discover()
-            self.notes += self.discovery.lines() if self.discovery else ["this tap does not discover"]
+            self.notes += self.discovery.lines() if self.discovery else ["this tap has no --discover"]
         if catalog is None:
             self._do_without(only)
             self.declared = self._ask_declared() if compare else None
@@ -212,7 +212,7 @@ class Source:
         self.news += by_database(self.pipeline, catalog, tables.existing, adds_columns=adds)
 
     def _ask_declared(self) -> Catalog | None:
-        """What the tap says of its streams; it extracts without a catalog, as if it had not been asked.
+        """Ask the tap for its streams; it extracts without a catalog, as if it had not been asked.
 
         The answer is kept for the next run, which asks again if the tap is quick. A tap whose --help knows no
         --discover is not started with it: it would extract.
@@ -236,7 +236,7 @@ class Source:
     def _do_without(self, only: Sequence[str]) -> None:
         """Raise `SettingsError` if something was chosen that only a catalog can tell the tap."""
         if only:
-            hint = "this tap does not discover, so its streams cannot be chosen; run it without --stream"
+            hint = "this tap has no --discover, so its streams cannot be chosen; run it without --stream"
             raise SettingsError("--stream needs a catalog", hint=hint)
         for setting, given in (
             ("source.select", self.pipeline.source.select),
@@ -244,7 +244,7 @@ class Source:
             ("source.parallelism", self.pipeline.source.parallelism != 1),
         ):
             if given:
-                hint = "this tap does not discover: write a catalog and set source.catalog, or remove the setting"
+                hint = "this tap has no --discover: write a catalog and set source.catalog, or remove the setting"
                 raise SettingsError("the setting has no effect without a catalog", hint=hint, setting=setting)
 
     def narrowed(self, catalog: Catalog, only: Sequence[str] = ()) -> Catalog:

@@ -22,7 +22,7 @@ _BOX = ("│", "╭", "╰")
 _TIME = r"[\d\WTZ_]*"
 _NAME = r"(?:[\w.*-]+\s*[-|:]\s*)?"
 _WHERE = rf"^(?:{_TIME}{_NAME}|.{{0,200}}?\blevel[\"']?\s*[=:]\s*[\"']?)"
-"""What stands before a line's level: a time, a logger's name, or `level=` somewhere in it."""
+"""Matches the text before a line's level: a time, a logger's name, or `level=` somewhere in it."""
 _QUIET = re.compile(rf"{_WHERE}(?:TRACE|DEBUG|INFO|NOTICE|trace|debug|info|notice)\b")
 _LOUD = re.compile(r"error|exception|critical|fatal|fail", re.IGNORECASE)
 _WARNING = re.compile(rf"{_WHERE}(?:WARN|WARNING|warn|warning)\b|\S*:\d+: \w*Warning: ")

@@ -133,7 +133,6 @@ class Piped:
         self._failure: OSError | None = None
 
     def catalog(self, only: Sequence[str], *, refresh: bool) -> tuple[None, set[str]]:
-        """No catalog is known."""
         return None, set()
 
     def start(self, catalog: object, state: object, log: object, settings: object = None) -> Stdin:

@@ -45,7 +45,7 @@ _REQUIRING = {"-e", "--editable", "-r", "--requirement", "-c", "--constraint"}
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What to install, and how."""
+    """The packages to install, and how."""
 
     folder: Path
     """Where relative paths in `pip_url` start: the folder of bridge.yaml."""
@@ -92,7 +92,7 @@ class Venv:
         return True
 
     def packages(self) -> list[str]:
-        """What the lock file lists, one `name==version` each; nothing when there is none."""
+        """The packages in the lock file, one `name==version` each; empty when there is none."""
         return _requirements(self.lock.read_text()) if self.lock.exists() else []
 
     @contextmanager
@@ -158,7 +158,6 @@ class _Installer:
         self._run("pip", "install", "--compile-bytecode", *self._into, *arguments)
 
     def freeze(self) -> str:
-        """What is installed, as requirements."""
         return self._run("pip", "freeze", *self._into)
 
     @property

@@ -126,7 +126,7 @@ def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = 
             keys[item.name] = column
             prepared.append(f"{typed.cast(column, item.name)} AS {column}")
         else:
-            prepared.append(f"{_prepared(typed, item, place, quoted(sign))} AS {column}")
+            prepared.append(f"{_input_expression(typed, item, place, quoted(sign))} AS {column}")
             changes |= _changes(item, column)
     rows = f"SELECT {', '.join(prepared)} FROM ({arguments_sql(typed.view, source, sign)})"
     joined = ""
@@ -143,18 +143,18 @@ def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
     are left out. A column `RECOMPUTE` beside the table's says whether a group must be computed anew. Raises in Spark
     for a sum that has more than 38 digits, and for groups that have less than no rows: state and rows do not agree.
     """
-    view = typed.view
-    source = f"{_select(_from_partials(view))} FROM {quoted(partials)}"
+    snapshot = typed.view
+    source = f"{_select(_from_partials(snapshot))} FROM {quoted(partials)}"
     if state is not None:
-        source += f" UNION ALL {_select(_from_state(view))} FROM {quoted(state)}"
-    keys = {key: quoted(key) for key in view.keys}
-    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer_rows(view))}, sum({ROWS}))"}
-    for item in view.aggregates:
+        source += f" UNION ALL {_select(_from_state(snapshot))} FROM {quoted(state)}"
+    keys = {key: quoted(key) for key in snapshot.keys}
+    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer_rows(snapshot))}, sum({ROWS}))"}
+    for item in snapshot.aggregates:
         merged |= _merged(item)
     inner = f"{_select(keys | merged)} FROM ({source}) GROUP BY {', '.join(keys.values())}"
-    results = {name: text for item in view.aggregates for name, text in _results(item).items()}
+    results = {name: text for item in snapshot.aggregates for name, text in _results(item).items()}
     result = {name: typed.cast(results.get(name, quoted(name)), name) for name in typed.schema.names}
-    recompute = [_recompute(item) for item in view.aggregates if item.function in EXTREMES]
+    recompute = [_recompute(item) for item in snapshot.aggregates if item.function in EXTREMES]
     result[RECOMPUTE] = " OR ".join(recompute) or "false"
     return f"{_select(result)} FROM ({inner}) WHERE {ROWS} <> 0"
 
@@ -195,8 +195,8 @@ def _error(text: str) -> str:
     return f"raise_error({_literal(text)})"
 
 
-def _prepared(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
-    """What of a row an aggregate gathers."""
+def _input_expression(typed: TypedView, item: Aggregate, place: int, sign: str) -> str:
+    """The SQL that an aggregate reads from one row."""
     first, second = _argument(place, 0), _argument(place, 1)
     if item.function in ("sum", "avg"):
         column = item.name if item.function == "sum" else hidden(item, "sum")
@@ -236,7 +236,7 @@ def _ranked(kind: str, by: str, value: str) -> str:
 
 
 def _changes(item: Aggregate, column: str) -> dict[str, str]:
-    """What the signed rows change in a group, by the names of `_from_partials`."""
+    """The SQL of the changes that the signed rows make in a group, by the names of `_from_partials`."""
     kind = item.function
 
     def counted(condition: str) -> str:
@@ -266,7 +266,7 @@ def long_sum(item: Aggregate) -> str:
 
 def fewer_rows(view: View) -> str:
     """The error of a view that does not have the rows that are removed."""
-    return f"the view {view.name} has less than no rows of a group: fill it anew"
+    return f"the view {view.name} counts fewer than zero rows in a group: fill it anew"
 
 
 def _total(text: str, item: Aggregate) -> str:
@@ -342,7 +342,7 @@ def _best(item: Aggregate) -> str:
 
 
 def _recompute(item: Aggregate) -> str:
-    """Whether a removed row may have held the extreme.
+    """The SQL of whether a removed row may have held the extreme.
 
     Not if the remaining best beats every removed value, or if an equally good value was added: a rewritten file removes
     and adds most of its rows.

@@ -30,7 +30,7 @@ def can_merge(typed: TypedView) -> bool:
 
 
 def merge_groups(typed: TypedView, partials: pa.Table, state: pa.Table) -> pa.Table:
-    """What `merge_sql` results in. `state` has no other groups than `partials`; each has one row for a group.
+    """Merge as `merge_sql` does. `state` has no other groups than `partials`; each has one row for a group.
 
     Raises `DataError` for what is an error there.
     """
@@ -146,7 +146,7 @@ def _compared(one: Any, other: Any) -> int:
 
 
 def _order(value: Any) -> Any:
-    """What sorts as in Spark: NaN after all numbers; of a value with its rank the rank, then NULL by its place."""
+    """A key that sorts as Spark: NaN after all numbers; of a value with its rank the rank, then NULL by its place."""
     if isinstance(value, tuple):
         rank, last, inner = value
         return _order(rank), last, () if inner is None else (_order(inner),)

@@ -1,4 +1,4 @@
-"""What a worker has to know of the run."""
+"""The facts about the run that a worker needs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class WriteContext:
         return cls(bucket, pipeline.name, run, generation, spool, codec, layouts, to.store_options, level, in_bucket)
 
     def storage(self) -> Storage:
-        """Open the bucket."""
         return open_storage(self.bucket, self.store)
 
 

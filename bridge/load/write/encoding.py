@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.lake.formats.unsaid import leaves
+from bridge.lake.formats.missing_stats import leaves
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.json_schema import children
 
@@ -40,7 +40,7 @@ _PRIME = 2_654_435_761
 
 
 def encodings(table: pa.Table, table_format: str, context: WriteContext) -> dict[str, Any]:
-    """What `ParquetWriter` takes, by the first rows of a file."""
+    """The arguments of `ParquetWriter`, chosen by the first rows of a file."""
     codec = {"compression": context.compression, "compression_level": context.level}
     if table.num_rows < _DICTIONARY_ROWS:
         texts = list(_same_texts(table))
@@ -88,7 +88,6 @@ def _smaller_as_differences(table: pa.Table, codec: dict[str, Any]) -> list[str]
 
 
 def _sizes(table: pa.Table, **options: Any) -> list[int]:
-    """The bytes of each column."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_statistics=False, row_group_size=table.num_rows, **options)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)

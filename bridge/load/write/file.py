@@ -10,8 +10,8 @@ from msgspec import structs
 
 from bridge.errors import LakeError
 from bridge.lake.formats.footer import FooterSink
+from bridge.lake.formats.missing_stats import MissingStats
 from bridge.lake.formats.order_note import order_note
-from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.paths import PENDING, file_name, pipeline_key
 from bridge.lake.records import PendingFile
 from bridge.lake.storage import Add, Storage
@@ -48,11 +48,11 @@ class File:
         self._source = pipeline_key(context.pipeline, "pending", f"{part}{PENDING}")
         key = f"{layout.folder}/{self.name}"
         self._file = storage.open_pending(self._source, key, over=over is not None, readable=layout.readable)
-        self._context, self._unsaid, self._sink = context, Unsaid(), FooterSink(self._file)
+        self._context, self._missing, self._sink = context, MissingStats(), FooterSink(self._file)
         self._parquet: pq.ParquetWriter | None = None
 
     def _writer(self, first: pa.Table) -> pq.ParquetWriter:
-        """What writes row groups, of which this is the first."""
+        """The writer of row groups, of which this is the first."""
         if self._parquet is None:
             layout = self._context.layouts[self.stream]
             ordering = [key for key in sort_keys(layout.sort_by) if key[0] in self.schema.names]
@@ -72,13 +72,13 @@ class File:
     def write(self, table: pa.Table) -> None:
         """Add a row group; its rows are sorted if the table's are."""
         self._writer(table).write_table(table, row_group_size=max(table.num_rows, 1))
-        self._sink.add_row_group(self._unsaid.observe(table))
+        self._sink.add_row_group(self._missing.observe(table))
         self.rows += table.num_rows
 
     def finish(self, version: int | None = None) -> None:
         """Write the footer. `version`: that of all rows, where no column has it."""
         writer = self._writer(self.schema.empty_table())
-        note = self._unsaid.to_metadata() | order_note(self._context.layouts[self.stream].sort_by)
+        note = self._missing.to_metadata() | order_note(self._context.layouts[self.stream].sort_by)
         if note:
             writer.add_key_value_metadata(note)
         self._sink.finish(writer.close)

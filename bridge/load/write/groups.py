@@ -29,7 +29,7 @@ _LARGE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What changes in one file of a view."""
+    """The changes in one file of a view."""
 
     view: str
     seq: int
@@ -37,7 +37,7 @@ class Patch:
     keys: pa.Table
     """The keys of all groups that change, in the file's range."""
     groups: pa.Table
-    """What there then is of them: rows with the columns of the view's table."""
+    """The groups as they are then: rows with the columns of the view's table."""
 
 
 class Patched(Struct, frozen=True):

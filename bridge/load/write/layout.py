@@ -1,4 +1,4 @@
-"""What a worker has to know of one stream's table to write its files."""
+"""The facts about one stream's table that a worker needs to write its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TableLayout:
     format: str = "parquet"
     """`parquet`, `delta` or `iceberg`. In the folder of the latter two no file is replaced or moved."""
     partition_by: tuple[Partition, ...] = ()
-    """What names the folders below the table's; empty: there are none."""
+    """The parts of the names of folders below the table's; empty: there are none."""
     sort_by: tuple[str, ...] = ()
     """Columns by which rows are sorted within a row group, the most important first; `-` before one: descending."""
     file_size: int = _FILE_SIZE

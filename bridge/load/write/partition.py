@@ -22,12 +22,12 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 """A folder's name for null, as Hive writes it."""
 
 _UNSAFE = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""What Hive and Spark encode in the name of a folder."""
+"""Matches the characters that Hive and Spark encode in the name of a folder."""
 _EMPTY = re.compile("=(?=/|$)")
 _LONGEST = 255
 """Bytes that a folder's name can have in file systems."""
 _FORMATS = {"year": "", "month": "-%m", "day": "-%m-%d", "hour": "-%m-%d-%H"}
-"""What a granularity writes after the year."""
+"""The format of a time after the year, by granularity."""
 _NO_KEYS = ("json", "null", "extra")
 """Kinds of text that cannot name a folder or be sorted by."""
 
@@ -51,7 +51,6 @@ class Partition:
 
     @classmethod
     def read(cls, setting: Any) -> Partition:
-        """The inverse of `setting`."""
         return cls(setting) if isinstance(setting, str) else cls(setting["column"], setting["granularity"])
 
 

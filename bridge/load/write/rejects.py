@@ -31,7 +31,7 @@ _LONGEST = 100
 
 
 def reject_entry(reject: Reject, segment: Segment) -> dict[str, Any]:
-    """What is kept of a reject, whose line counts from the segment's first."""
+    """The entry that is kept of a reject, whose line counts from the segment's first."""
     offset = segment.first + reject.line + 1
     where = {"reason": reject.reason, "pointer": reject.pointer, "offset": offset}
     return {"stream": segment.stream, **where, "raw": reject.raw}
@@ -57,7 +57,7 @@ def new_reject_file(pipeline: str, run: str, stream: str | None) -> str:
 def describe_file(
     stream: str | None, key: str, why: Iterable[str], lines: Sequence[bytes], *, refused: bool = False
 ) -> RejectFile:
-    """What a commit says of a reject file with these `lines`; `why`: the reason of each."""
+    """The entry in a commit for a reject file with these `lines`; `why`: the reason of each."""
     reasons: dict[str, tuple[int, int]] = {}
     for reason, line in zip(why, lines, strict=True):
         count, size = reasons.get(reason, (0, 0))

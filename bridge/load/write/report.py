@@ -1,4 +1,4 @@
-"""What executors report to the driver, as JSON. Nothing of it is stored.
+"""Reports of executors to the driver, as JSON. Nothing of them is stored.
 
 The driver accepts one report for each bundle, and publishes only the files of that one.
 """
@@ -72,7 +72,7 @@ class Failure(Struct, frozen=True):
 
 
 class WorkReport(Struct, omit_defaults=True, kw_only=True):
-    """What became of one bundle: each of its lines is a row, a reject, or filtered out."""
+    """The outcome of one bundle: each of its lines is a row, a reject, or filtered out."""
 
     counts: list[SegmentCount] = []
     """One for each segment."""
@@ -94,7 +94,7 @@ class WorkReport(Struct, omit_defaults=True, kw_only=True):
     made: list[tuple[str, str, str]] = []
     """By a transform: a stream, the schema that was read, and the schema of the result."""
     failed: Failure | None = field(default=None)
-    """What went wrong; then nothing else counts."""
+    """The failure, if any; then nothing else counts."""
 
     @property
     def rows(self) -> int:

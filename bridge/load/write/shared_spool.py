@@ -1,4 +1,4 @@
-"""What driver and executors share of the spool: files of its folder, or objects of the bucket.
+"""The part of the spool that driver and executors share: files of its folder, or objects of the bucket.
 
 In the bucket each lies among the pending files, under a name with the run's generation: no reader looks there, and what
 a dead run leaves goes with its pending files. A bundle is one object: its segments, compressed one by one, and an index
@@ -35,7 +35,7 @@ _TAIL = 256 << 10
 _AT_ONCE = 3
 """Objects that are uploaded at once; memory holds some parts of each."""
 _SHARE_FOLDER = (
-    "the bucket is a folder: have the driver and all executors share it under the same path, or use a bucket of a store"
+    "the bucket is a folder: let the driver and all executors share it under the same path, or use a bucket of a store"
 )
 _REACH_BUCKET = "let every executor reach the bucket, with keys of its own: docs/cluster.md"
 _NO_SPACE = "free some space there or set `spool.dir` to another disk; nothing that was committed is lost"
@@ -99,7 +99,6 @@ class PackedBatch:
 
     @property
     def names(self) -> list[str]:
-        """Those of its objects."""
         return [bundle[0].file for bundle in self.batch.bundles]
 
 
@@ -193,7 +192,6 @@ class SpoolObject:
         return require_whole(segment, data)
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
 
     def _unreadable(self, error: LakeError) -> EngineError:
@@ -210,7 +208,7 @@ class SegmentSource:
         self._object: SpoolObject | None = None
 
     def of(self, segment: Segment) -> SpoolReader:
-        """What to read a segment from: the spool's folder, or its bundle's object, one of which is open."""
+        """The reader of a segment: the spool's folder, or its bundle's object, one of which is open."""
         if not self._context.in_bucket:
             return self._folder
         if self._object is None or self._object.name != segment.file:
@@ -219,7 +217,6 @@ class SegmentSource:
         return self._object
 
     def close(self) -> None:
-        """Close the object."""
         if self._object:
             self._object.close()
             self._object = None

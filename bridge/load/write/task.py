@@ -193,7 +193,6 @@ class RowWriter:
         return Writer(self._storage, self._context, self._seq, stream, schema, partial(self._close, version))
 
     def finish(self) -> None:
-        """Write what is left."""
         writer, self._current = self._current, None
         if isinstance(writer, Spill):
             self._spills.append(writer.finish())

@@ -1,4 +1,4 @@
-"""What the spool keeps of a SCHEMA: columns, and rules for `rejects.validate: full`. Segments decoded by both."""
+"""The spool's copy of a SCHEMA: columns, and rules for `rejects.validate: full`. Segments are decoded by both."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FULL = 0.9
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     """A file that may get more row groups."""
 
     file: File
@@ -59,7 +59,7 @@ class Writer:
     """Those with rows."""
     _gathered: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
-    _files: dict[str, _Open] = field(default_factory=dict)
+    _files: dict[str, _OpenFile] = field(default_factory=dict)
     """By folder, as `partitioned` names it; the one written to last comes last."""
 
     def add(self, table: pa.Table) -> None:
@@ -75,7 +75,6 @@ class Writer:
                 self._flush(last=False)
 
     def finish(self) -> None:
-        """Write what is left."""
         self._flush(last=True)
         for folder in list(self._files):
             self._close(folder)
@@ -114,12 +113,12 @@ class Writer:
             if current.file.size >= _FULL * size:
                 self._close(folder)
 
-    def _open(self, folder: str) -> _Open:
+    def _open(self, folder: str) -> _OpenFile:
         current = self._files.pop(folder, None)
         if current is None:
             if len(self._files) == _OPEN:
                 self._close(next(iter(self._files)))
-            current = _Open(self._new_file(shared_folder(folder)))
+            current = _OpenFile(self._new_file(shared_folder(folder)))
         self._files[folder] = current
         return current
 

@@ -16,7 +16,7 @@ STOP_SECONDS = 20  # a run that was asked to stop has a tap and a JVM to end
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class DemoProject:
     """A folder with a bridge.yaml, and the verbs that are run in it."""
 
     folder: Path

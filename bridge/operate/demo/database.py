@@ -29,14 +29,14 @@ LOG_TAIL_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DemoServer:
     """How to reach a running server: the folder of its unix socket, and its process."""
 
     socket_folder: Path
     pid: int
 
     def conninfo(self, database: str) -> str:
-        """What psycopg needs to connect as the superuser; local connections need no password."""
+        """The text with which psycopg connects as the superuser; local connections need no password."""
         return f"host='{self.socket_folder}' user={SUPERUSER} dbname={database}"
 
     def url(self, database: str, *, user: str, password: str) -> str:
@@ -45,7 +45,7 @@ class Server:
 
 
 @contextmanager
-def private_postgres(data: Path) -> Iterator[Server]:
+def private_postgres(data: Path) -> Iterator[DemoServer]:
     """Run an empty server in `data` for the block; afterwards no process and no file of it is left.
 
     `data` is emptied first: a new cluster takes a second, and what a killed demo left half-written cannot matter.
@@ -118,14 +118,14 @@ def _package() -> ModuleType:
     return package
 
 
-def _started(package: ModuleType, data: Path) -> Server:
+def _started(package: ModuleType, data: Path) -> DemoServer:
     try:
         info = package.get_server(data).get_postmaster_info()
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:
         text = f"the demo's PostgreSQL did not start: {error}\n{_log_tail(data)}".rstrip()
         hint = "free space and rights of the demo's folder are the usual reasons; try another one"
         raise BridgeError(text, hint=hint, folder=data) from error
-    return Server(socket_folder=info.socket_dir, pid=info.pid)
+    return DemoServer(socket_folder=info.socket_dir, pid=info.pid)
 
 
 def _log_tail(data: Path) -> str:

@@ -22,7 +22,7 @@ from bridge.errors import BridgeError, SettingsError
 if TYPE_CHECKING:
     import psycopg
 
-    from bridge.operate.demo.database import Server
+    from bridge.operate.demo.database import DemoServer
 
 DATABASE = "nyc"
 READER = "reader"
@@ -71,8 +71,8 @@ PUNCTUALITY = """
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What happened in the database between the two runs, in rows."""
+class ChangedFlights:
+    """The rows that changed in the database between the two runs, counted."""
 
     inserted: int
     updated: int
@@ -88,7 +88,7 @@ class Airline:
     minutes_late: float
 
 
-def create(server: Server) -> str:
+def create(server: DemoServer) -> str:
     """Create and fill the database; return the SQLAlchemy URL of a user who may read it, with its password."""
     password = secrets.token_urlsafe(12)
     with _connect(server, "postgres") as owner:
@@ -104,29 +104,29 @@ def create(server: Server) -> str:
     return server.url(DATABASE, user=READER, password=password)
 
 
-def count(server: Server) -> dict[str, int]:
+def count(server: DemoServer) -> dict[str, int]:
     """Rows of each table as they are now."""
     with _connect(server) as connection:
         return {table: _number(connection, f"SELECT count(*) FROM {table}") for table in TABLES}
 
 
-def count_up_to(server: Server, bookmark: str) -> int:
+def count_up_to(server: DemoServer, bookmark: str) -> int:
     """Flights that a tap with this bookmark has sent: those up to it."""
     with _connect(server) as connection:
         return _number(connection, "SELECT count(*) FROM flights WHERE updated_at <= %s::timestamptz", [bookmark])
 
 
-def change(server: Server) -> Change:
+def change(server: DemoServer) -> ChangedFlights:
     """Insert and correct flights in one transaction, as an application would between two runs."""
     with _connect(server) as connection, connection.transaction():
         bookmark = connection.execute("SELECT max(updated_at) FROM flights").fetchone()
         inserted = connection.execute(INSERT_FLIGHTS).rowcount
         updated = connection.execute(UPDATE_FLIGHTS).rowcount
         to_fetch = _number(connection, "SELECT count(*) FROM flights WHERE updated_at >= %s", bookmark)
-    return Change(inserted, updated, at_edge=to_fetch - inserted - updated)
+    return ChangedFlights(inserted, updated, at_edge=to_fetch - inserted - updated)
 
 
-def punctuality(server: Server) -> list[Airline]:
+def punctuality(server: DemoServer) -> list[Airline]:
     """The answer that the lake must give as well, most flights first."""
     with _connect(server) as connection:
         airlines = [Airline(*row) for row in connection.execute(PUNCTUALITY)]
@@ -134,7 +134,7 @@ def punctuality(server: Server) -> list[Airline]:
 
 
 @contextmanager
-def _connect(server: Server, database: str = DATABASE) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+def _connect(server: DemoServer, database: str = DATABASE) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     import psycopg  # an extra: imported only when the demo runs
 
     try:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from bridge.durations import duration
 from bridge.errors import BridgeError
-from bridge.operate.demo.command import Project
+from bridge.operate.demo.command import DemoProject
 from bridge.operate.demo.project import PIPELINE, SCHEMA
 from bridge.read.query.lake import Lake
 
@@ -32,26 +32,28 @@ _TABLE = f"{SCHEMA}-flights"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a reader finds. `twice`: rows beyond the first of a key; `bookmark`: empty before the first."""
+class TableContents:
+    """The table as a reader sees it. `twice`: rows beyond the first of a key; `bookmark`: empty before the first."""
 
     rows: int = 0
     twice: int = 0
     bookmark: str = ""
 
 
-def look(lake: Path) -> Seen:
+def look(lake: Path) -> TableContents:
     """Read the lake's last commit, as any program may at any time."""
     try:
         reader = Lake(lake)
         ids = reader.table(PIPELINE, _TABLE).to_table(["id"])["id"]
         bookmark = reader.bookmarks(PIPELINE).get(_TABLE, {})
     except BridgeError:
-        return Seen()  # nothing is committed yet
-    return Seen(len(ids), len(ids) - pc.count_distinct(ids).as_py(), str(bookmark.get("replication_key_value", "")))
+        return TableContents()  # nothing is committed yet
+    return TableContents(
+        len(ids), len(ids) - pc.count_distinct(ids).as_py(), str(bookmark.get("replication_key_value", ""))
+    )
 
 
-def kill_runs(project: Project, lake: Path, sent: Callable[[str], int]) -> bool:
+def kill_runs(project: DemoProject, lake: Path, sent: Callable[[str], int]) -> bool:
     """Start runs and kill them; return whether the lake was right after each. `sent`: flights up to a bookmark.
 
     It ends early if a run is done before it is killed.

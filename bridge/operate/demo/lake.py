@@ -39,7 +39,7 @@ def clear(lake: Path) -> None:
 
 
 def _foreign(lake: Path) -> Iterator[str]:
-    """What no demo made: files, tables and pipelines of other names; everything if the demo's marker is missing."""
+    """Yield what no demo made: files, tables and pipelines of other names; everything if the demo's marker is gone."""
     if not lake.is_dir() or not (lake / MARKER).is_file():
         yield from (entry.name for entry in lake.iterdir()) if lake.is_dir() else (lake.name,)
         return

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from bridge.errors import TapError
-from bridge.operate.demo.command import Project
+from bridge.operate.demo.command import DemoProject
 
 PIPELINE = "flights"
 SCHEMA = "public"
@@ -55,7 +55,7 @@ def write_project(folder: Path, url: str, pipeline: str) -> None:
     secret.write_text(f"FLIGHTS_DATABASE_URL='{url}'\n")
 
 
-def choose_replication(project: Project) -> None:
+def choose_replication(project: DemoProject) -> None:
     """Write catalog.json: what the tap discovers, every stream selected, each with its replication method."""
     text = project.read("discover", PIPELINE, "--json")
     try:

@@ -26,8 +26,8 @@ from bridge.errors import Interrupted, PipelineHeld, SettingsError
 from bridge.load.run.last_commit import forget
 from bridge.load.tap.source import home_folder
 from bridge.operate.demo import flights, lake
-from bridge.operate.demo.command import Project
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.command import DemoProject
+from bridge.operate.demo.database import DemoServer, private_postgres
 from bridge.operate.demo.kill import KILLS, kill_runs
 from bridge.operate.demo.project import PIPELINE, bridge_yaml, choose_replication, write_project
 
@@ -40,16 +40,15 @@ ROUNDING = 0.11  # PostgreSQL rounds the exact average, DuckDB a float: the last
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What every step needs: the folders, and the terminal."""
+    """The folders and the terminal that every step needs."""
 
     folder: Path
     lake: Path
     console: Console
-    project: Project
+    project: DemoProject
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def step(self, title: str, line: str) -> None:
-        """Announce the next step."""
         self.console.print(f"[bold cyan]{next(self.numbers):>2}  {title}[/]\n    {line}\n")
 
 
@@ -66,7 +65,7 @@ def run_demo(folder: Path, lake_folder: Path, *, kill: bool = False) -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = LOG_WIDTH
-    stage = Stage(folder, lake_folder, console, Project(folder, console))
+    stage = Stage(folder, lake_folder, console, DemoProject(folder, console))
     with _alone(folder), _sigterm_raises():
         lake.clear(lake_folder)
         forget(home_folder(folder / "bridge.yaml"), PIPELINE)
@@ -111,7 +110,7 @@ def _sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _killed_runs(stage: Stage, server: Server) -> bool:
+def _killed_runs(stage: Stage, server: DemoServer) -> bool:
     _set_up(stage, _filled(stage, server), killed=True)
     line = "A run, its tap and its Spark are killed (kill -9) at a random moment, and started again."
     stage.step(f"{KILLS} kills", line)
@@ -122,7 +121,7 @@ def _killed_runs(stage: Stage, server: Server) -> bool:
     return _ask_the_lake(stage, server) and agreed
 
 
-def _filled(stage: Stage, server: Server) -> str:
+def _filled(stage: Stage, server: DemoServer) -> str:
     """Fill the database; return its URL."""
     with stage.console.status("loading ..."):
         url = flights.create(server)
@@ -130,7 +129,7 @@ def _filled(stage: Stage, server: Server) -> str:
     return url
 
 
-def _two_runs(stage: Stage, server: Server) -> bool:
+def _two_runs(stage: Stage, server: DemoServer) -> bool:
     _set_up(stage, _filled(stage, server))
     agreed = _first_run(stage, server)
     change = _life_goes_on(stage, server)
@@ -152,7 +151,7 @@ def _set_up(stage: Stage, url: str, *, killed: bool = False) -> None:
 
 def _first_run(
     stage: Stage,
-    server: Server,
+    server: DemoServer,
     title: str = "The first run",
     line: str = "Everything is new: all rows of all tables.",
 ) -> bool:
@@ -169,14 +168,14 @@ def _bookmark(stage: Stage, line: str) -> None:
     stage.project.run("state", "get", PIPELINE)
 
 
-def _life_goes_on(stage: Stage, server: Server) -> flights.Change:
+def _life_goes_on(stage: Stage, server: DemoServer) -> flights.ChangedFlights:
     change = flights.change(server)
     line = f"In PostgreSQL {change.inserted:,} flights are inserted and {change.updated:,} are corrected."
     stage.step("Life goes on", line)
     return change
 
 
-def _second_run(stage: Stage, server: Server, change: flights.Change) -> bool:
+def _second_run(stage: Stage, server: DemoServer, change: flights.ChangedFlights) -> bool:
     before = lake.counts(stage.lake)
     stage.step("The second run", "It starts from the bookmark: of the flights, only what changed is extracted.")
     stage.project.run("run", PIPELINE)
@@ -199,7 +198,7 @@ def _show_files(stage: Stage) -> None:
     stage.project.run("tables", "list", PIPELINE)
 
 
-def _ask_the_lake(stage: Stage, server: Server) -> bool:
+def _ask_the_lake(stage: Stage, server: DemoServer) -> bool:
     stage.step("A question", "DuckDB reads the files; of each flight the latest version counts.")
     _print(stage, _code(lake.QUESTION.format(lake=_near(stage.lake)), "sql"))
     answer, truth = lake.punctuality(stage.lake), flights.punctuality(server)

@@ -56,15 +56,15 @@ def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:
 def _tables(log: Log, pipeline: Pipeline, most: int) -> Iterator[Finding]:
     """Check that each file is there with its size. If a run commits meanwhile, check again."""
     for _ in range(_TRIES):
-        view = log.view(head) if (head := log.latest()) else Snapshot()
-        damaged = damaged_files(log, view, most)
+        snapshot = log.view(head) if (head := log.latest()) else Snapshot()
+        damaged = damaged_files(log, snapshot, most)
         if not damaged or log.latest() == head:
             break
-    files = sum(len(table.files) for table in view.tables.values())
+    files = sum(len(table.files) for table in snapshot.tables.values())
     cut = f"; looked at the first {most:,} of {files:,}" if files > most else ""
     for stream, keys in sorted(damaged.items()):
-        count = f"{len(keys)} of {len(view.tables[stream].files)} files missing"
+        count = f"{len(keys)} of {len(snapshot.tables[stream].files)} files missing"
         hint = f"restore them from a backup of the bucket; or load the table again: {reload(pipeline, [stream])}"
         yield error("tables", CorruptLake(f"{stream}: {count}: {log.storage.uri}/{keys[0]}{cut}", hint=hint))
     if not damaged and files:
-        yield fine("tables", f"files: {files:,}, tables: {len(view.tables):,}: all there, whole{cut}")
+        yield fine("tables", f"files: {files:,}, tables: {len(snapshot.tables):,}: all there, whole{cut}")

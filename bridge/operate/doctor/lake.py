@@ -1,4 +1,4 @@
-"""What a run needs of the bucket and of the spool. Each is tried under a name that no reader sees, then removed.
+"""Checks of the bucket and of the spool. Each is tried under a name that no reader sees, then removed.
 
 If the bucket does not exist yet, the nearest folder above it is tried. Nothing is left behind, not even a folder.
 """

@@ -33,7 +33,7 @@ class Clash:
 
     @property
     def message(self) -> str:
-        """What happens, in a sentence."""
+        """The clash, in a sentence."""
         listed = ", ".join(self.tables[:_LISTED]) + (" and more" if len(self.tables) > _LISTED else "")
         both = f"{self.first} and {self.second} keep their tables in the same folder, {self.folder}"
         if not self.is_certain:
@@ -42,10 +42,10 @@ class Clash:
 
     @property
     def hint(self) -> str:
-        """What to set."""
+        """The settings that avoid the clash."""
         apart = f"{self.folder}/{{pipeline}}"
         return (
-            f"give each a folder of its own: destination: {{path: {apart}}}; or have both add to the same tables: "
+            f"give each a folder of its own: destination: {{path: {apart}}}; or let both add to the same tables: "
             "destination: {shared: true, load_method: append-only}"
         )
 

@@ -27,7 +27,7 @@ _COMMAND_LIMIT = 998
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What cron shall run: a pipeline of a settings file, in an environment. Its output goes to a log.
+    """One job of cron: a pipeline of a settings file, in an environment. Its output goes to a log.
 
     `name`: with the environment, `prod.flights`; `pipeline`: the name in the file.
     """

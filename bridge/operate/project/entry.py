@@ -60,7 +60,6 @@ class Entry:
 
     @property
     def variables(self) -> list[str]:
-        """The variables in its text."""
         return [self._variable(setting) for setting in self._required() if _asks(setting, self.values)]
 
     @property
@@ -173,7 +172,7 @@ def _asks(setting: Setting, values: Mapping[str, Any]) -> bool:
 
 
 def _meaning(setting: Setting, *, brief: bool = False) -> str:
-    """What a setting means; `brief`: the first sentence of it."""
+    """The meaning of a setting; `brief`: only the first sentence of it."""
     choices = f"one of {', '.join(map(str, setting.choices))}" if setting.choices else setting.kind
     description = _SENTENCE.split(setting.description)[0] if brief else setting.description
     meaning = ". ".join(part for part in (choices, description) if part)

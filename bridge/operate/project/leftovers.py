@@ -1,4 +1,4 @@
-"""What a removed pipeline leaves behind: in its lake, in its database, in the crontab; and what to type to remove that.
+"""The remains of a removed pipeline: in its lake, its database, the crontab; and what to type to remove them.
 
 Nothing here removes anything: rows that took days to load are not deleted in passing.
 """
@@ -35,15 +35,17 @@ class Left:
 
 
 def left_in_lake(pipeline: Pipeline, storage: Storage) -> Iterator[Left]:
-    """What a lake has of a pipeline. Raises `LakeError` if it cannot be read."""
+    """Yield what a lake still has of a pipeline. Raises `LakeError` if it cannot be read."""
     if pipeline.name not in pipelines_in(storage):
         return
     log = Log(storage, pipeline.name)
-    view = log.view(log.latest())
-    rows = sum(table.rows for table in view.tables.values())
-    counts = f"{len(view.tables):,} table{'' if len(view.tables) == 1 else 's'} with {rows:,} rows, and the STATE"
+    snapshot = log.view(log.latest())
+    rows = sum(table.rows for table in snapshot.tables.values())
+    counts = (
+        f"{len(snapshot.tables):,} table{'' if len(snapshot.tables) == 1 else 's'} with {rows:,} rows, and the STATE"
+    )
     what = f"{pipeline.name} in {storage.uri}: {counts}. A pipeline of this name and bucket would go on from there"
-    folders = sorted({table.folder for table in view.tables.values()})
+    folders = sorted({table.folder for table in snapshot.tables.values()})
     if any({owner.pipeline for owner in owners_of(storage, folder)[0]} - {pipeline.name} for folder in folders):
         yield Left(what, "its tables are shared: their other pipelines need them, and its log")
         return
@@ -71,7 +73,7 @@ def _owns_all(storage: Storage, name: str, root: str) -> bool:
 
 
 def _deletion(pipeline: Pipeline, storage: Storage, keys: Collection[str]) -> str:
-    """What to type to delete these keys. Raises `CorruptLake` if a linked folder leads out of the bucket."""
+    """The command that deletes these keys. Raises `CorruptLake` if a linked folder leads out of the bucket."""
     if storage.folder is not None:
         require_inside(storage.folder, keys)  # rm follows a linked folder on the way
         return shlex.join(["rm", "-rf", *(str(Path(storage.folder) / key) for key in keys)])

@@ -18,7 +18,7 @@ from bridge.load.tap.source import home_folder
 from bridge.load.tap.venv import Venv
 from bridge.operate.project.block import without_entries
 from bridge.operate.project.taps import installables
-from bridge.settings.layers import Project, read_project
+from bridge.settings.layers import SettingsLayers, read_project
 from bridge.settings.text.tree import Key, Node
 from bridge.settings.text.variables import Variables, read_dotenv
 
@@ -27,7 +27,7 @@ _VARIABLE = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What goes, and what of `.env` nobody needs afterwards."""
+    """The edits and files of a removal, and the variables of `.env` that nobody needs afterwards."""
 
     name: str
     environments: tuple[str, ...]
@@ -54,7 +54,7 @@ class Removal:
 
 
 def removal(path: Path, name: str, environ: Mapping[str, str]) -> Removal:
-    """What it takes to remove a pipeline. Raises `SettingsError`: nobody knows the name, the file cannot be edited."""
+    """Plan the removal of a pipeline. Raises `SettingsError` if nobody knows the name, or the file cannot be edited."""
     path = path.absolute()
     variables = Variables({**read_dotenv(path.parent / ".env"), **environ})
     project = read_project(path, variables.expand)
@@ -68,7 +68,7 @@ def removal(path: Path, name: str, environ: Mapping[str, str]) -> Removal:
     return Removal(name, tuple(project.environments), texts, tuple(paths), why, tuple(_unused(path, project, texts)))
 
 
-def _entries(path: Path, project: Project, name: str, node: Node) -> dict[Path, list[Key]]:
+def _entries(path: Path, project: SettingsLayers, name: str, node: Node) -> dict[Path, list[Key]]:
     """The places of the pipeline's settings, by file: its own, and those of environments."""
     entries = {_file(node): [node.key]}
     for environment, over in project.environments.items():
@@ -82,8 +82,8 @@ def _file(node: Node) -> Path:
     return (node.origin.folder / Path(node.origin.label).name).resolve()
 
 
-def _scratch(path: Path, project: Project, name: str) -> Iterator[Path]:
-    """What the project keeps of a pipeline on this machine, as far as it exists."""
+def _scratch(path: Path, project: SettingsLayers, name: str) -> Iterator[Path]:
+    """Yield the existing paths that the project keeps of a pipeline on this machine."""
     home = home_folder(path)
     for one in (name, *(f"{environment}.{name}" for environment in project.environments)):
         files = [home / folder / f"{one}.json" for folder in ("catalogs", "catalogs/discovered", "lakes")]
@@ -94,7 +94,7 @@ def _scratch(path: Path, project: Project, name: str) -> Iterator[Path]:
                 yield from sorted(each for each in (home / folder).iterdir() if pattern.fullmatch(each.name))
 
 
-def _venv(path: Path, project: Project, name: str, environ: Mapping[str, str]) -> tuple[Path | None, str]:
+def _venv(path: Path, project: SettingsLayers, name: str, environ: Mapping[str, str]) -> tuple[Path | None, str]:
     """The folder of the tap's venv that goes, or why it stays."""
     own, others, unknown = set[str](), set[str](), list[str]()
     for pipeline in project.pipelines:
@@ -115,7 +115,7 @@ def _venv(path: Path, project: Project, name: str, environ: Mapping[str, str]) -
     return folders[0], ""
 
 
-def _unused(path: Path, project: Project, texts: Mapping[Path, bytes]) -> Iterator[str]:
+def _unused(path: Path, project: SettingsLayers, texts: Mapping[Path, bytes]) -> Iterator[str]:
     """The variables that only the removed settings name, and a file beside them has."""
     files = {path.resolve(), *map(_file, project.pipelines.values())}
     before = {name for file in texts for name in _VARIABLE.findall(file.read_bytes())}

@@ -62,8 +62,8 @@ _DOTENV = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What happened to one file."""
+class WrittenFile:
+    """The outcome for one file."""
 
     name: str
     state: str
@@ -71,7 +71,7 @@ class Written:
     note: str = ""
 
 
-def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> list[Written]:
+def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> list[WrittenFile]:
     """Write the missing files; with `force` also the schema again. Raises `SettingsError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,13 +88,13 @@ def write_project(folder: Path, schema: Callable[[], str], *, force: bool) -> li
         ) from error
 
 
-def _write(path: Path, text: str, look: Callable[[str], str] = lambda _: "", *, force: bool = False) -> Written:
+def _write(path: Path, text: str, look: Callable[[str], str] = lambda _: "", *, force: bool = False) -> WrittenFile:
     exists = path.exists()
     if exists and not force:
-        return Written(path.name, "kept", look(path.read_text(encoding="utf-8", errors="replace")))
+        return WrittenFile(path.name, "kept", look(path.read_text(encoding="utf-8", errors="replace")))
     with path.open("w" if force else "x", encoding="utf-8") as file:
         file.write(text)
-    return Written(path.name, "replaced" if exists else "written")
+    return WrittenFile(path.name, "replaced" if exists else "written")
 
 
 def _unignored(text: str) -> str:

@@ -31,7 +31,7 @@ def _host(azure: AzureOptions) -> str:
 
 
 def notes(table: Table, dialect: str) -> Iterator[str]:
-    """What an engine needs once to read from Azure."""
+    """Notes on what an engine needs once to read from Azure."""
     account, server = table.azure.account or "...", table.azure.endpoint_url
     if dialect == "duckdb":
         yield f"first: {_duckdb_secret(table)};"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bridge.errors import SettingsError
 from bridge.lake.table_columns import holds_json
 from bridge.operate.readers import code
-from bridge.operate.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, Engine
+from bridge.operate.readers.engines import ATHENA, BIGQUERY, DUCKDB, SNOWFLAKE, SPARK, TRINO, SqlEngine
 from bridge.operate.readers.stores import store_of
 from bridge.operate.readers.table import Table, file_uri
 
@@ -35,7 +35,7 @@ def statement(table: Table, dialect: str, *, view: bool = False, manifest: bool 
 
 
 def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
-    """What the reader of the statement has to know first."""
+    """Notes that the reader of the statement has to know first."""
     engine = DIALECTS[dialect]
     if engine.store and "://" not in table.bucket:
         hint = f"copy the bucket, and give --location {engine.store}://..."
@@ -51,7 +51,7 @@ def _notes(table: Table, dialect: str, *, manifest: bool) -> Iterator[str]:
         yield f"left out, as {dialect} has no such names or types: {', '.join(map(repr, left_out))}"
 
 
-def _columns(table: Table, engine: Engine, form: str = "{name} {type}") -> str:
+def _columns(table: Table, engine: SqlEngine, form: str = "{name} {type}") -> str:
     """The columns of a CREATE TABLE, a line each."""
     lines = []
     for entry in table.columns:
@@ -181,13 +181,13 @@ _Write = Callable[[Table], str]
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What a dialect can do. `sql` is None if it names no columns; `store` is the only place it can read from."""
+    """A dialect's statements. `sql` is None if it names no columns; `store` is the only place it can read from."""
 
     folder: _Write
     manifest: _Write | None = None
     view: _Write | None = None
     manifest_view: _Write | None = None
-    sql: Engine | None = None
+    sql: SqlEngine | None = None
     store: str = ""
     comment: str = "--"
 

@@ -19,7 +19,7 @@ from bridge.operate.readers.table import Table, file_uri
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _DeltaReader:
     """How one engine reads Delta: as a table, or as a view if it has such a thing; `first` is what it needs."""
 
     table: Callable[[Table], str]
@@ -114,14 +114,18 @@ def _snowflake(table: Table) -> str:
 
 
 _READERS = {
-    "duckdb": _Reader(_duckdb, _duckdb_view, "first: INSTALL delta; LOAD delta;"),
-    "polars": _Reader(_polars, first="needs the package deltalake", comment="#"),
-    "pyarrow": _Reader(_pyarrow, first="needs the package deltalake", comment="#"),
-    "spark": _Reader(_spark, _spark_view, "needs delta-spark, its extension and its catalog; without it: --manifest"),
-    "athena": _Reader(_athena, store=("s3://",)),
-    "trino": _Reader(_trino, first="in a catalog of Trino's Delta Lake connector, here called delta"),
-    "bigquery": _Reader(_bigquery, first="its project needs a default Cloud resource connection", store=("gs://",)),
-    "snowflake": _Reader(
+    "duckdb": _DeltaReader(_duckdb, _duckdb_view, "first: INSTALL delta; LOAD delta;"),
+    "polars": _DeltaReader(_polars, first="needs the package deltalake", comment="#"),
+    "pyarrow": _DeltaReader(_pyarrow, first="needs the package deltalake", comment="#"),
+    "spark": _DeltaReader(
+        _spark, _spark_view, "needs delta-spark, its extension and its catalog; without it: --manifest"
+    ),
+    "athena": _DeltaReader(_athena, store=("s3://",)),
+    "trino": _DeltaReader(_trino, first="in a catalog of Trino's Delta Lake connector, here called delta"),
+    "bigquery": _DeltaReader(
+        _bigquery, first="its project needs a default Cloud resource connection", store=("gs://",)
+    ),
+    "snowflake": _DeltaReader(
         _snowflake,
         first="a private bucket needs a STORAGE_INTEGRATION in the stage",
         store=("s3://", "gs://", "az://", "abfss://"),

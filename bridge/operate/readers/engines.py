@@ -22,7 +22,7 @@ def _plain_name(name: str) -> bool:
 
 
 def _hive_name(name: str) -> bool:
-    """What Trino's Hive connector takes: the metastore keeps a table's names in one text, separated by commas."""
+    """Whether Trino's Hive connector takes a name: the metastore keeps a table's names in one text, split by commas."""
     return bool(name) and "," not in name and name == name.strip(" ")
 
 
@@ -37,7 +37,7 @@ def _numeric(precision: int, scale: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class SqlEngine:
     """One engine's SQL. `struct` is the text before, between name and type, and after; `array` takes the item's type.
 
     `struct` is None if all nested values have one type, which is then `array`.
@@ -53,11 +53,9 @@ class Engine:
     lists_of_lists: bool = True
 
     def name(self, name: str) -> str:
-        """A quoted identifier."""
         return f"{self.quote}{name.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def text(self, text: str) -> str:
-        """A string literal."""
         if self.backslash:
             text = text.replace("\\", "\\\\").replace("'", "\\'")
         return "'" + (text if self.backslash else text.replace("'", "''")) + "'"
@@ -98,7 +96,7 @@ def _types(integer: str, number: str, boolean: str, text: str, date: str, timest
 
 _HIVE_TYPES = _types("bigint", "double", "boolean", "string", "date", "timestamp")
 
-DUCKDB = Engine(
+DUCKDB = SqlEngine(
     '"',
     _types("BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP WITH TIME ZONE"),
     _decimal,
@@ -107,10 +105,10 @@ DUCKDB = Engine(
     backslash=False,
     can_name=_any_name,
 )
-SPARK = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
-ATHENA = Engine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
+SPARK = SqlEngine("`", _HIVE_TYPES, _decimal, ("struct<", ": ", ">"), "array<{}>", backslash=True, can_name=_any_name)
+ATHENA = SqlEngine("`", _HIVE_TYPES, _decimal, ("struct<", ":", ">"), "array<{}>", backslash=True, can_name=_plain_name)
 # The default precision of the Hive connector; any other has to be set in its catalog.
-TRINO = Engine(
+TRINO = SqlEngine(
     '"',
     _types("bigint", "double", "boolean", "varchar", "date", "timestamp(3)"),
     _decimal,
@@ -119,7 +117,7 @@ TRINO = Engine(
     backslash=False,
     can_name=_hive_name,
 )
-BIGQUERY = Engine(
+BIGQUERY = SqlEngine(
     "`",
     _types("INT64", "FLOAT64", "BOOL", "STRING", "DATE", "TIMESTAMP"),
     _numeric,
@@ -129,7 +127,7 @@ BIGQUERY = Engine(
     can_name=_plain_name,
     lists_of_lists=False,
 )
-SNOWFLAKE = Engine(
+SNOWFLAKE = SqlEngine(
     '"',
     _types("NUMBER(38, 0)", "FLOAT", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP_LTZ"),
     lambda precision, scale: f"NUMBER({precision}, {scale})",

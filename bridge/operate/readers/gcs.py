@@ -1,4 +1,4 @@
-"""What engines need to read from Google Cloud Storage. Credentials are the reader's own matter."""
+"""Settings that engines need to read from Google Cloud Storage. Credentials are the reader's own matter."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FILE_SYSTEM = "GcsFileSystem"
 
 
 def notes(table: Table, dialect: str) -> Iterator[str]:
-    """What an engine needs once to read from Google Cloud Storage."""
+    """Notes on what an engine needs once to read from Google Cloud Storage."""
     if dialect == "duckdb":
         yield "first: CREATE SECRET (TYPE gcs, KEY_ID '...', SECRET '...'); with an HMAC key, as DuckDB takes no other"
     elif dialect == "spark":
-        yield "needs Google's gcs-connector, but on Dataproc, and on Google's machines no more than that"
+        yield "needs Google's gcs-connector, which Dataproc has; on Google's machines nothing else"
         if server := table.gcs.endpoint_url:
             yield f"and spark.hadoop.fs.gs.storage.root.url={server}"
     elif dialect == "athena":

@@ -29,7 +29,7 @@ class Version:
     removed: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """As `tables history --json` prints it."""
+        """The object that `tables history --json` prints it."""
         facts = {"commit": self.n} | asdict(self)
         facts["gone"] = facts.pop("removed")
         return facts

@@ -25,7 +25,7 @@ _FIRST = {
 
 
 def iceberg_statement(table: Table, facts: CatalogFacts, dialect: str, *, view: bool = False) -> str:
-    """What to run. Raises `SettingsError` if the engine has no such thing."""
+    """The statement to run. Raises `SettingsError` if the engine has no such thing."""
     path = (*facts.namespace.split("."), table.folder.rpartition("/")[2])
     if view and dialect != "spark":
         raise SettingsError("no --view here", hint=f"{dialect} reads the table: leave the flag out", dialect=dialect)

@@ -1,4 +1,4 @@
-"""What engines need to read from S3, and the server if it is not Amazon's. Keys are the reader's own matter."""
+"""Settings that engines need to read from S3, and its server if it is not Amazon's. Keys are the reader's matter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE_SYSTEM = "S3FileSystem"
 
 
 def notes(table: Table, dialect: str) -> Iterator[str]:
-    """What an engine needs once to read from S3."""
+    """Notes on what an engine needs once to read from S3."""
     server, region = table.s3.endpoint_url, table.s3.region
     host = urlsplit(server).netloc if server else ""
     if dialect == "duckdb":
@@ -21,7 +21,7 @@ def notes(table: Table, dialect: str) -> Iterator[str]:
         options += ["USE_SSL false"] if server and server.startswith("http:") else []
         yield f"first: CREATE SECRET ({', '.join(options)});"
     elif dialect == "spark":
-        yield "needs hadoop-aws and, but on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
+        yield "needs hadoop-aws and, except on EMR, spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
         if server:
             yield f"and spark.hadoop.fs.s3a.endpoint={server}, spark.hadoop.fs.s3a.path.style.access=true"
     elif dialect == "athena" and host:

@@ -11,13 +11,13 @@ from bridge.settings.values.stores import section_of_bucket
 
 
 class Store(Protocol):
-    """What the readers of one store need. A statement never includes keys."""
+    """Statements and notes for the readers of one store. A statement never includes keys."""
 
     FILE_SYSTEM: str
     """pyarrow's class."""
 
     def notes(self, table: Table, dialect: str) -> Iterator[str]:
-        """What an engine needs once, each a comment; of DuckDB, its secret, after `first: `."""
+        """Notes on what an engine needs once, each a comment; of DuckDB, its secret, after `first: `."""
 
     def storage_options(self, table: Table) -> dict[str, str]:
         """The options of Polars and delta-rs."""

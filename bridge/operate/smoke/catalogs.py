@@ -1,4 +1,4 @@
-"""What is wrong with a catalog, and would stop targets and runners."""
+"""Problems of a catalog that would stop targets and runners."""
 
 from __future__ import annotations
 

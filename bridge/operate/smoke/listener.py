@@ -1,4 +1,4 @@
-"""What a tap sends in one run, message by message, and what is wrong with it."""
+"""The messages that a tap sends in one run, one by one, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 80
 
 @dataclass(slots=True)
 class Sent:
-    """What a tap sent of one stream."""
+    """The messages that a tap sent for one stream."""
 
     schema: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
@@ -242,7 +242,7 @@ def _exactly(line: bytes, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """What a replication key is compared by: the microseconds of an instant, otherwise the value."""
+    """The value by which a replication key is compared: the microseconds of an instant, otherwise the value."""
     if isinstance(value, str):
         try:
             return timestamp_of(value)

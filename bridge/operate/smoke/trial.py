@@ -93,7 +93,7 @@ class Trial:
             self.verdicts.skip("discover", "the tap runs instead: it does not discover")
             self.verdicts.skip("catalog", "there is none")
             if self.streams:
-                raise SettingsError("--stream needs a catalog", hint="this tap does not discover: leave --stream out")
+                raise SettingsError("--stream needs a catalog", hint="this tap has no --discover: leave --stream out")
             return
         check_catalog(catalog, self.verdicts)
         merged = self.source.catalogs.merged(discovered, keep=False).catalog if discovered else catalog

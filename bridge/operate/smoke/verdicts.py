@@ -48,7 +48,7 @@ class Finding:
     example: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """The object that `--json` prints it."""
         return asdict(self)
 
 
@@ -69,7 +69,6 @@ class Verdicts:
             self._findings[key] = finding
 
     def fail(self, check: str, text: str, hint: str = "", **about: Any) -> None:
-        """Note that a check failed."""
         self.add(Finding(check, "failed", text, hint, **about))
 
     def warn(self, check: str, text: str, hint: str = "", **about: Any) -> None:

@@ -13,7 +13,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import pipeline_key
 from bridge.lake.storage import Storage
 from bridge.operate.verify.derived import derived, lake
-from bridge.operate.verify.files import Files
+from bridge.operate.verify.files import CheckedFiles
 from bridge.operate.verify.finding import Finding, Report, error
 from bridge.operate.verify.history import History
 
@@ -41,27 +41,27 @@ class Verifier:
         except CorruptLake as failure:
             key = pipeline_key(self.log.pipeline, "begins.json")
             return Report(head=head, running=running, findings=[error("commits", key, failure.message, failure.hint)])
-        view = history.view
+        snapshot = history.view
         findings = [*(lake(self.log) if head or lease else ()), *history.findings]
         unfinished = bool(running) or lease.get("closed", 0) != head
-        if view is None:
+        if snapshot is None:
             problem = "the tables were not checked: without all commits nobody can know what they hold"
             findings.append(error("commits", self.log.key(head), problem, "restore the damaged commits first"))
-            view = Snapshot(head)
+            snapshot = Snapshot(head)
         else:
-            files = Files(history, view, unfinished, self._whole)
+            files = CheckedFiles(history, snapshot, unfinished, self._whole)
             findings += files.findings(running=bool(running))
-            findings += derived(history, view, unfinished=unfinished, running=bool(running))
-        return self._report(history, view, running, findings)
+            findings += derived(history, snapshot, unfinished=unfinished, running=bool(running))
+        return self._report(history, snapshot, running, findings)
 
     @staticmethod
-    def _report(history: History, view: Snapshot, running: str, findings: list[Finding]) -> Report:
-        files = [file for table in view.tables.values() for file in table.files.values()]
+    def _report(history: History, snapshot: Snapshot, running: str, findings: list[Finding]) -> Report:
+        files = [file for table in snapshot.tables.values() for file in table.files.values()]
         return Report(
             head=history.head,
             first=history.first if history.commits else 0,
             commits=history.commits,
-            tables=len(view.tables),
+            tables=len(snapshot.tables),
             files=len(files),
             rows=sum(file.rows for file in files),
             bytes=sum(file.size for file in files),

@@ -1,4 +1,4 @@
-"""What follows from the log, for people and for readers: manifests, `state.json`, streams, owners, staged files."""
+"""Checks of what follows from the log: manifests, `state.json`, streams, owners, staged files."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def lake(log: Log) -> Iterator[Finding]:
         yield error("lake", key, "is of a newer format", "upgrade singer-bridge: a newer version wrote this bucket")
 
 
-def derived(history: History, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
-    """Check all that follows from `view`; not what a `running` run is about to write.
+def derived(history: History, snapshot: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+    """Check all that follows from `snapshot`; not what a `running` run is about to write.
 
     `unfinished`: the last run has not ended in good order, or not yet.
     """
     log = history.log
     changing = {change.stream for change in history.last.tables} if running and history.last else set()
-    for stream, table in sorted(view.tables.items()):
+    for stream, table in sorted(snapshot.tables.items()):
         yield from _owner(log, stream, table)
         if stream not in changing:
             yield from _manifests(log, stream, table)
             yield from own_log(log, stream, table)
         yield from _schema(log, table)
         if not running and not table.view:
-            yield from _stream(log, view, stream, table)
-    yield from _state(log, view, unfinished=unfinished, running=running)
+            yield from _stream(log, snapshot, stream, table)
+    yield from _state(log, snapshot, unfinished=unfinished, running=running)
     if not running:
-        yield from _staged(log, view)
-        yield from _pending(history, view, view.n + 1 if unfinished else view.n)
+        yield from _staged(log, snapshot)
+        yield from _pending(history, snapshot, snapshot.n + 1 if unfinished else snapshot.n)
 
 
 def _json(log: Log, key: str) -> Any:
@@ -112,20 +112,20 @@ def _schema(log: Log, table: TableState) -> Iterator[Finding]:
         yield error("schema", key, problem, _BACKUP)
 
 
-def _stream(log: Log, view: Snapshot, stream: str, table: TableState) -> Iterator[Finding]:
+def _stream(log: Log, snapshot: Snapshot, stream: str, table: TableState) -> Iterator[Finding]:
     key = stream_file(log.pipeline, table)
     content = _json(log, key)
     if content is None:
         yield warning("streams", key, "is missing; no run reads it", mend=Mend("stream", stream))
-    elif wrong := wrong_facts(content if isinstance(content, dict) else {}, view, stream):
+    elif wrong := wrong_facts(content if isinstance(content, dict) else {}, snapshot, stream):
         problem = f"has another {' and '.join(wrong)} than the log; no run reads it"
         yield warning("streams", key, problem, mend=Mend("stream", stream))
 
 
-def _state(log: Log, view: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
+def _state(log: Log, snapshot: Snapshot, *, unfinished: bool, running: bool) -> Iterator[Finding]:
     key, file = state_key(log.pipeline), read_state_file(log.storage, log.pipeline)
     try:
-        comparison = file.compare(log, view.n, view.state, died=unfinished)
+        comparison = file.compare(log, snapshot.n, snapshot.state, died=unfinished)
         if comparison == "edited":
             file.edited(log.storage, log.pipeline)
     except CorruptLake as problem:
@@ -136,23 +136,23 @@ def _state(log: Log, view: Snapshot, *, unfinished: bool, running: bool) -> Iter
         yield warning("state", key, "was edited by hand: the next run starts from it", fix)
     elif comparison == "behind" and not running:
         yield warning("state", key, "has an older STATE than the log; the next run writes it", mend=Mend("recover"))
-    elif comparison == "absent" and view.state is not None and not running:
+    elif comparison == "absent" and snapshot.state is not None and not running:
         yield warning("state", key, "is not there; the next run writes it", mend=Mend("recover"))
 
 
-def _staged(log: Log, view: Snapshot) -> Iterator[Finding]:
-    for stream, stage in sorted(view.staged.items()):
+def _staged(log: Log, snapshot: Snapshot) -> Iterator[Finding]:
+    for stream, stage in sorted(snapshot.staged.items()):
         for lost in log.storage.missing_pending([add_of("", file) for file in stage.files]):
             problem = f"is missing; it is part of {stream}, which is half loaded: the next run starts that table again"
             yield warning("staged", lost.source, problem, mend=Mend("recover"))
 
 
-def _pending(history: History, view: Snapshot, generation: int) -> Iterator[Finding]:
+def _pending(history: History, snapshot: Snapshot, generation: int) -> Iterator[Finding]:
     """Find files that can no longer become visible, of generations below that of the next run."""
     adds = [add for change in (history.last.tables if history.last else ()) for add in change.adds]
     last = {last_name(place) for add in adds for place in (add.name, add.source)}
-    folders = {table.folder for table in view.tables.values()}
-    for pending, key in stale_pending(history.log, view, generation):
+    folders = {table.folder for table in snapshot.tables.values()}
+    for pending, key in stale_pending(history.log, snapshot, generation):
         own = not pending.upload or table_and_name(key)[0] in folders
         if own and last_name(key) not in last:
             problem = "was left by a run that died, and can no longer become visible; it takes up space"

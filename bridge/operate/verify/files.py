@@ -18,7 +18,7 @@ from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.operate.verify.finding import Finding, Mend, error, warning
 from bridge.operate.verify.history import History
-from bridge.operate.verify.unpublished import LastCommit
+from bridge.operate.verify.unpublished import UnpublishedCommit
 
 _AT_ONCE = 1000
 _OLD = "not rewritten yet"
@@ -31,7 +31,7 @@ _LOST_VIEW = "singer-bridge views verify {stream} --repair fills it again"
 
 
 @dataclass
-class Files:
+class CheckedFiles:
     """The files of all tables after the history's last commit. `whole` are those that were read and are right.
 
     `unfinished`: the last commit may be visible in part, as the run that made it is alive, or died.
@@ -44,7 +44,7 @@ class Files:
 
     def __post_init__(self) -> None:
         self.storage: Storage = self.history.log.storage
-        self._last = LastCommit(self.history.log, self.history.last)
+        self._last = UnpublishedCommit(self.history.log, self.history.last)
         self._trash: dict[str, dict[str, str]] = {}
 
     def findings(self, *, running: bool) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ class Files:
                     yield self._lost(stream, table, key, problem)
 
     def _problem(self, key: str, file: LiveFile) -> str | None:
-        """What is wrong with a file, None if nothing is."""
+        """The problem of a file; None if it has none."""
         if problem := wrong_size(self.storage, key, file.size):
             return problem
         try:

@@ -33,7 +33,7 @@ class Finding:
     mend: Mend | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As `verify --json` prints it."""
+        """The object that `verify --json` prints for it."""
         facts = {"severity": self.severity, "check": self.check, "file": self.file, "found": self.problem}
         return facts | {"fix": self.fix, "repairable": self.mend is not None}
 
@@ -53,7 +53,7 @@ def warning(check: str, file: str, problem: str, fix: str = "", mend: Mend | Non
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was checked, and what is wrong. `running` is the run that held the pipeline meanwhile, if any."""
+    """The counts and findings of a check. `running` is the run that held the pipeline meanwhile, if any."""
 
     head: int = 0
     first: int = 0
@@ -70,7 +70,7 @@ class Report:
         return sum(finding.severity == "error" for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """As `verify --json` prints it."""
+        """The object that `verify --json` prints it."""
         counts = {"commits": self.commits, "tables": self.tables, "files": self.files}
         status = "error" if self.errors else "warning" if self.findings else "ok"
         return {

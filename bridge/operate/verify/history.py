@@ -16,7 +16,7 @@ _RESTORE = "restore it from a backup of the bucket; nothing but its bytes can me
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovedFile:
     """Which commit removed a file, and where the file is now."""
 
     commit: int
@@ -40,7 +40,7 @@ class History:
         self.complete = True
         self.added: dict[str, int] = {}
         self.rewritten: set[str] = set()
-        self.removed: dict[str, Removal] = {}
+        self.removed: dict[str, RemovedFile] = {}
         self.findings: list[Finding] = []
         self.last: CommitRecord | None = None
 
@@ -80,11 +80,11 @@ class History:
             after = self._snapshot(n, record, after)
         changes = list(storage_changes(self.log.pipeline, record))
         for change in changes:
-            self.removed |= {remove.key: Removal(n, remove.trash) for remove in change.removes}
+            self.removed |= {remove.key: RemovedFile(n, remove.trash) for remove in change.removes}
         for table in record.tables:
             if table.has_own_log:  # files that such a log removes stay where they are
                 keys = [f"{table.folder}/{name}" for name in table.removes]
-                self.removed |= {key: Removal(n, key) for key in keys}
+                self.removed |= {key: RemovedFile(n, key) for key in keys}
         for change in changes:
             self.rewritten |= {one.add.key for one in change.rewrites}
             for add in (*change.adds, *(one.add for one in change.rewrites)):

@@ -105,7 +105,7 @@ def _publish(log: Log, file: str) -> str:
 
 def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
     """Repair one file and say what was done; empty for what is not repaired file by file."""
-    storage, view, stream = committer.storage, committer.view, mend.stream
+    storage, snapshot, stream = committer.storage, committer.view, mend.stream
     if mend.how == "again":
         storage.publish([Change(table_and_name(file)[0], removes=(Remove(file, mend.source),))])
         return f"removed again, into the trash: {file}"
@@ -113,13 +113,13 @@ def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
         write_manifests(committer.head, {stream: _is_shared(committer, stream)})
         return f"written again: the manifests of {stream}"
     if mend.how == "table log":
-        committer.table_logs.repair(stream, view, committer.run)
+        committer.table_logs.repair(stream, snapshot, committer.run)
         return f"one more entry makes it agree with the commit log: {file}"
     if mend.how == "stream":
-        StreamFiles(committer.log, view).write(view, [stream])
+        StreamFiles(committer.log, snapshot).write(snapshot, [stream])
         return f"written again: {file}"
     if mend.how == "owner":
-        claim(storage, view.tables[stream].folder, Owner(committer.log.pipeline, stream), shared=False)
+        claim(storage, snapshot.tables[stream].folder, Owner(committer.log.pipeline, stream), shared=False)
         return f"written again: {file}"
     return ""
 
@@ -131,8 +131,8 @@ def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None
         table = committer.view.tables[stream]
         names = [file.removeprefix(f"{table.folder}/") for file, of in ghosts if of == stream]
         changes.append(table.change(stream, removes=names, shared=_is_shared(committer, stream)))
-    view, reason = committer.view, "verify --repair: files of no commit"
-    committer.commit(view.pipeline_state, changes, staged=view.staged, reason=reason)
+    snapshot, reason = committer.view, "verify --repair: files of no commit"
+    committer.commit(snapshot.pipeline_state, changes, staged=snapshot.staged, reason=reason)
 
 
 def _is_shared(committer: Committer, stream: str) -> bool:

@@ -12,7 +12,7 @@ from bridge.lake.records import CommitRecord
 from bridge.lake.storage.parallel import parallel_map
 
 
-class LastCommit:
+class UnpublishedCommit:
     """The last commit that changed files. Its files may not be visible yet: its run is alive, or died."""
 
     def __init__(self, log: Log, record: CommitRecord | None) -> None:
@@ -36,17 +36,17 @@ class LastCommit:
         )
 
 
-def damaged_files(log: Log, view: Snapshot, most: int) -> Mapping[str, list[str]]:
+def damaged_files(log: Log, snapshot: Snapshot, most: int) -> Mapping[str, list[str]]:
     """By stream, the keys of files that are missing or have another size than the log says. No file is read.
 
     At most `most` files are looked at, one request each.
     """
-    tables = sorted(view.tables.items())
+    tables = sorted(snapshot.tables.items())
     files = ((s, f"{t.folder}/{name}", file.size) for s, t in tables for name, file in sorted(t.files.items()))
     checked = list(islice(files, most))
     problems = parallel_map(log.storage, lambda one: wrong_size(log.storage, one[1], one[2]), checked)
     wrong = [one for one, problem in zip(checked, problems, strict=True) if problem]
-    last = LastCommit(log, next(log.history(view.n, fences=False), None) if wrong else None)
+    last = UnpublishedCommit(log, next(log.history(snapshot.n, fences=False), None) if wrong else None)
     damaged: dict[str, list[str]] = {}
     for stream, key, _ in wrong:
         if not last.is_pending(key):

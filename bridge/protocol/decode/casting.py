@@ -85,7 +85,7 @@ def _offsets(array: pa.ListArray) -> pa.Array:
 
 
 def null_mask(array: pa.Array) -> pa.Array | None:
-    """What `from_arrays` takes for the nulls of a struct or list; None without nulls."""
+    """The mask that `from_arrays` takes for the nulls of a struct or list; None without nulls."""
     return array.is_null() if array.null_count else None
 
 

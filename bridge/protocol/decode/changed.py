@@ -30,7 +30,7 @@ BAD_TIME = "bad_time"
 NULL_KEY = "null_replication_key"
 """Rows without a value in the column that tells which rows have changed."""
 KINDS = {pa.float64(): LOST_DIGITS, TIMESTAMP: CHANGED_VALUES, pa.date32(): CHANGED_VALUES}
-"""What may happen to values of a type."""
+"""The way in which values of each type may change when they are stored."""
 
 Changed = Counter[tuple[str, str]]
 """How many values, by kind and column; a column inside of another one has a dotted name."""
@@ -104,7 +104,7 @@ def _kinds(field: pa.Field) -> Iterator[str]:
 
 
 def _tokens(data: bytes) -> re.Pattern[bytes] | None:
-    """What finds the numbers that may lose digits; None if there are none."""
+    """The pattern of the numbers that may lose digits; None if `data` has none."""
     zeros = data.translate(_AS_ZERO)
     if _TINY in zeros:
         return _TOKEN

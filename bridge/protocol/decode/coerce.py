@@ -42,7 +42,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class Notes:
-    """What the values of one record leave to be counted."""
+    """Notes on the values of one record, to be counted."""
 
     extra: set[Path] = field(default_factory=set)
     """Paths outside the schema."""

@@ -25,7 +25,7 @@ from bridge.protocol.decode import exact, native
 from bridge.protocol.decode.casting import fitted, null_mask
 from bridge.protocol.decode.changed import Changed, count_nulls
 from bridge.protocol.decode.columns import NeedsExactPath, beyond_decimals, narrow, wide
-from bridge.protocol.decode.exact import Batch, Layout, Reject
+from bridge.protocol.decode.exact import DecodedLines, RecordLayout, Reject
 from bridge.protocol.decode.instants import check_range, dates, moments, timestamps
 from bridge.protocol.decode.json_fields import JsonFieldExtractor
 from bridge.protocol.decode.log_json import log_json, reads_log
@@ -87,7 +87,7 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
     """
     skipped = [field for field in schema.fields if is_left_out(field)]
     fields = [field for field in schema.fields if not is_left_out(field)]
-    layout = Layout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
+    layout = RecordLayout(fields, prefix, envelope=envelope, skipped=[source(field) for field in skipped])
     batch = NativeReader(fields, skipped, layout, prefix).read(data) if native.AVAILABLE else None
     if batch is not None:
         batches = [batch]
@@ -100,7 +100,7 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
     return _joined(batches, fields, schema, envelope=envelope)
 
 
-def _batches(data: bytes, fast: _FastPath, layout: Layout) -> Iterator[Batch]:
+def _batches(data: bytes, fast: _FastPath, layout: RecordLayout) -> Iterator[DecodedLines]:
     """Read in pieces, smaller ones where the fast path refuses; data that it keeps refusing costs few attempts."""
     start, size, patience = 0, _WHOLE_BYTES, 1
     while start < len(data):
@@ -129,7 +129,7 @@ def _piece(data: bytes, start: int, size: int) -> bytes:
     return data[start : end or len(data)]
 
 
-def _joined(batches: list[Batch], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
+def _joined(batches: list[DecodedLines], fields: Sequence[pa.Field], schema: TableSchema, *, envelope: bool) -> Decoded:
     """One table of all batches, with lines counted from the start."""
     has_extra = any(batch.extra is not None for batch in batches) or EXTRA in schema.arrow.names
     final = with_extra(schema).arrow if has_extra else schema.arrow
@@ -159,7 +159,7 @@ def _one_array(arrays: list[pa.Array | None], type_: pa.DataType) -> pa.Array:
     return pa.chunked_array([array for array in arrays if array is not None], type_).combine_chunks()
 
 
-def _table(batch: Batch, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Table:
+def _table(batch: DecodedLines, fields: Sequence[pa.Field], final: pa.Schema) -> pa.Table:
     """The table's columns. A batch lacks those that are left out, and one of a column and its variant."""
     arrays = {field.name: (field, array) for field, array in zip(fields, batch.arrays, strict=True)}
     if EXTRA in final.names:
@@ -206,7 +206,7 @@ class _FastPath:
                 self.possible = False
         self.has_decimals = any(map(_has_decimal, self.read_by_arrow))
 
-    def read(self, piece: bytes) -> Batch | None:
+    def read(self, piece: bytes) -> DecodedLines | None:
         """Read these lines; None if one of them needs the exact path."""
         text, lines = self.counted(piece)
         if lines is None or (self.has_decimals and beyond_decimals(text)):
@@ -225,7 +225,7 @@ class _FastPath:
                 cut[source(field)] if source(field) in cut else _conformed(record.field(source(field)), field)
                 for field in self.fields
             ]
-            batch = Batch(arrays, lines, lines)
+            batch = DecodedLines(arrays, lines, lines)
             if self.infers:
                 add_inferred(batch, text, record, self.asked.field("record").type, self.declared)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, NeedsExactPath):
@@ -332,7 +332,7 @@ def _moments(texts: pa.Array) -> pa.Array:
         return moments(texts.to_pylist())
 
 
-def _note_versions(batch: Batch, versions: pa.ChunkedArray) -> None:
+def _note_versions(batch: DecodedLines, versions: pa.ChunkedArray) -> None:
     batch.unversioned = versions.null_count
     if batch.unversioned < batch.rows:
         edges: dict[str, Any] = pc.min_max(versions).as_py()

@@ -39,7 +39,7 @@ _GROUP = 8
 """Records around an odd one that are converted value by value: halving further costs more than it saves."""
 
 
-class Layout:
+class RecordLayout:
     """A table's columns without the one for extra fields, prepared for reading."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Layout:
     ) -> None:
         self.fields = fields
         self.stream = orjson.loads(prefix + b"null}").get("stream") if prefix else None
-        """What every message must name as its stream; None: not checked."""
+        """The name that every message must give as its stream; None: not checked."""
         self.envelope = envelope
         """Read `version` and `time_extracted` of each message, too."""
         self.names = [source(field) for field in fields]
@@ -62,12 +62,12 @@ class Layout:
 
     @cached_property
     def coercers(self) -> list[Coercer]:
-        """What converts values one by one; most data needs none."""
+        """A converter for each column, for values that must be converted one by one; most data needs none."""
         return [coercer(field) for field in self.fields]
 
     @cached_property
     def counter(self) -> ChangeCounter:
-        """What counts values that the columns cannot give back."""
+        """The counter of values that the columns cannot give back."""
         return ChangeCounter(self.fields)
 
 
@@ -78,7 +78,7 @@ class Reject:
     line: int
     """Counted from 0 at the start of the data."""
     reason: str
-    """One of a few texts, so that rejects can be counted by it."""
+    """The reason, one of a few texts, so that rejects can be counted by it."""
     pointer: str
     """JSON pointer of the value inside the record; empty for the line as a whole."""
     raw: bytes
@@ -86,8 +86,8 @@ class Reject:
 
 
 @dataclass(slots=True)
-class Batch:
-    """What some lines became: rows + rejects = lines, rows in the order of their lines."""
+class DecodedLines:
+    """The rows and rejects of some lines: rows + rejects = lines, rows in the order of their lines."""
 
     arrays: list[pa.Array]
     rows: int
@@ -115,7 +115,7 @@ class _Row:
     extracted: Any
 
 
-def read(lines: bytes, layout: Layout) -> Batch:
+def read(lines: bytes, layout: RecordLayout) -> DecodedLines:
     """Read complete lines."""
     raw = lines_of(lines)
     messages, odd = _messages(raw, layout)
@@ -127,7 +127,7 @@ def read(lines: bytes, layout: Layout) -> Batch:
     return batch
 
 
-def _messages(raw: list[bytes], layout: Layout) -> tuple[list[Any], set[int]]:
+def _messages(raw: list[bytes], layout: RecordLayout) -> tuple[list[Any], set[int]]:
     """Each line parsed, and the numbers of those that are not plain RECORD messages."""
     with no_collector():
         try:
@@ -149,7 +149,7 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _is_record(message: Any, layout: Layout) -> bool:
+def _is_record(message: Any, layout: RecordLayout) -> bool:
     if type(message) is not dict or type(message.get("record")) is not dict:
         return False
     kind, stream = message.get("type"), layout.stream
@@ -170,7 +170,9 @@ def _loads(line: bytes) -> Any:
 class _Plain:
     """Makes columns of many records at once; lines that must be converted value by value are added to `odd`."""
 
-    def __init__(self, raw: list[bytes], messages: list[Any], odd: set[int], layout: Layout, suspect: bool) -> None:
+    def __init__(
+        self, raw: list[bytes], messages: list[Any], odd: set[int], layout: RecordLayout, suspect: bool
+    ) -> None:
         self.raw = raw
         self.messages = messages
         self.odd = odd
@@ -178,7 +180,7 @@ class _Plain:
         self.trusted = not suspect
         self.numbers: list[int] = []
 
-    def build(self) -> Batch:
+    def build(self) -> DecodedLines:
         """Build columns of all records that are not odd. Each failure makes more of them odd, so it ends."""
         while True:
             self.numbers = [number for number in range(len(self.raw)) if number not in self.odd]
@@ -196,7 +198,7 @@ class _Plain:
                 if len(self.odd) == before:  # no single value is the cause: take all as odd, so that this ends
                     self.odd.update(self.numbers)
             else:
-                batch = Batch(arrays, len(records), len(self.raw), extra=extra, outside=outside)
+                batch = DecodedLines(arrays, len(records), len(self.raw), extra=extra, outside=outside)
                 _count_versions(batch, [self.messages[number].get("version") for number in self.numbers])
                 if self.layout.envelope:
                     messages = [self.messages[number] for number in self.numbers]
@@ -242,7 +244,7 @@ class _Plain:
         return pa.array(texts(extras, trusted=self.trusted), pa.string()), outside
 
 
-def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
+def _add_odd(batch: DecodedLines, plain: _Plain, layout: RecordLayout) -> None:
     """Add the odd lines to the batch: rows in their places, the others as rejects."""
     rows: list[_Row] = []
     numbers = list(plain.numbers)
@@ -255,7 +257,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
             batch.rejects.append(Reject(number, rejected.reason, rejected.pointer, line))
     if not rows:
         return
-    other = Batch(
+    other = DecodedLines(
         [pa.array([row.values[i] for row in rows], each.type) for i, each in enumerate(layout.fields)], len(rows), 0
     )
     if any(row.extra is not None for row in rows):
@@ -267,7 +269,7 @@ def _add_odd(batch: Batch, plain: _Plain, layout: Layout) -> None:
     interleave(batch, other, numbers)
 
 
-def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
+def interleave(batch: DecodedLines, other: DecodedLines, numbers: Sequence[int]) -> None:
     """Add the rows of another batch, each in its place. `numbers`: the lines of the batch's rows, then of the other's.
 
     Neither lines nor rejects are added.
@@ -288,7 +290,7 @@ def interleave(batch: Batch, other: Batch, numbers: Sequence[int]) -> None:
     batch.rows += other.rows
 
 
-def _row(line: bytes, layout: Layout, batch: Batch) -> _Row:
+def _row(line: bytes, layout: RecordLayout, batch: DecodedLines) -> _Row:
     """Read one record, value by value. Raises `RecordRejected` if it cannot be stored.
 
     The batch counts fields outside the SCHEMA, and times and marks of deletion that are none.
@@ -332,7 +334,7 @@ def _versions(values: list[Any]) -> pa.Array:
     return pa.array([version_of(value) for value in values], pa.int64())
 
 
-def _count_versions(batch: Batch, versions: list[Any]) -> None:
+def _count_versions(batch: DecodedLines, versions: list[Any]) -> None:
     numbers = [whole for version in versions if (whole := version_of(version)) is not None]
     batch.unversioned += len(versions) - len(numbers)
     if numbers:

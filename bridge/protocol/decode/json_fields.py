@@ -70,7 +70,7 @@ def _maybe(name: str) -> Any:
 
 
 def _shape(type_: pa.DataType) -> Any:
-    """What a value must be, so that unknown fields inside it are noticed; all else is skipped."""
+    """The type that decoding expects, so that unknown fields inside a value are noticed; all else is skipped."""
     if pa.types.is_struct(type_):
         return _members([(source(field), _shape(field.type)) for field in type_]) | None
     if pa.types.is_list(type_) and (inner := _shape(type_.value_field.type)) is not msgspec.Raw:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bridge.protocol.decode import exact
 from bridge.protocol.decode.changed import KINDS
 from bridge.protocol.decode.columns import NeedsExactPath
-from bridge.protocol.decode.exact import Batch, Layout, interleave
+from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
 from bridge.protocol.decode.json_fields import column_of
 from bridge.protocol.decode.others import add_written
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
@@ -51,7 +51,7 @@ class NativeReader:
     """The compiled reader for one table's columns. `skipped`: fields that may hold anything, and are not kept."""
 
     def __init__(
-        self, fields: Sequence[pa.Field], skipped: Sequence[pa.Field], layout: Layout, prefix: bytes | None
+        self, fields: Sequence[pa.Field], skipped: Sequence[pa.Field], layout: RecordLayout, prefix: bytes | None
     ) -> None:
         self._fields, self._layout, self._prefix = fields, layout, prefix or b""
         self._raw = [has_json(field) for field in fields]
@@ -61,7 +61,7 @@ class NativeReader:
         flat = [one for field, raw in zip(fields, self._raw, strict=True) for one in _flat(field, field.name, raw=raw)]
         self._countable = [(at, KINDS[type_], name) for at, (name, type_) in enumerate(flat) if type_ in KINDS]
 
-    def read(self, data: bytes) -> Batch | None:
+    def read(self, data: bytes) -> DecodedLines | None:
         """Read whole lines; None if only the exact path can."""
         piece = reader.read(self._description, self._prefix, data)
         if piece is None:
@@ -72,7 +72,7 @@ class NativeReader:
             arrays = [
                 self._column(piece, nodes, field, raw=raw) for field, raw in zip(self._fields, self._raw, strict=True)
             ]
-            batch = Batch(arrays, piece.rows, piece.rows)
+            batch = DecodedLines(arrays, piece.rows, piece.rows)
             add_written(batch, _array(piece, nodes, pa.string()))
         except NeedsExactPath:
             return None
@@ -92,7 +92,7 @@ class NativeReader:
     def _column(self, piece: Any, nodes: Iterator[Any], field: pa.Field, *, raw: bool) -> pa.Array:
         return column_of(_raw(_array(piece, nodes, pa.string())), field) if raw else _array_of(piece, nodes, field)
 
-    def _with_odd(self, batch: Batch, data: bytes, odd: list[tuple[int, int, int]]) -> Batch:
+    def _with_odd(self, batch: DecodedLines, data: bytes, odd: list[tuple[int, int, int]]) -> DecodedLines:
         """The batch with the lines that the exact path reads, each in its place."""
         numbers = [number for number, _, _ in odd]
         other = exact.read(b"".join(data[start : end + 1] for _, start, end in odd), self._layout)
@@ -117,7 +117,7 @@ def _raw(array: pa.Array) -> list[bytes]:
 
 
 def _described(field: pa.Field, *, raw: bool) -> bytes:
-    """What `described` of the reader's src/lib.rs reads."""
+    """A column's description, as `described` of the reader's src/lib.rs reads it."""
     type_, name, required = field.type, source(field), not field.nullable
     if raw:
         return _member(b"r", name, required=required)

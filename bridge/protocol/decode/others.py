@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bridge.protocol.decode.coerce import lines_of
 from bridge.protocol.decode.columns import NeedsExactPath, has_double, may_be_lossy, texts
-from bridge.protocol.decode.exact import Batch, no_collector
+from bridge.protocol.decode.exact import DecodedLines, no_collector
 from bridge.protocol.decode.json_fields import column_of
 from bridge.protocol.schema.json_schema import JSON_TEXT, children
 
@@ -26,7 +26,7 @@ _MOST = 16
 """Unknown fields of a piece; each is looked for in all of its text."""
 
 
-def add_written(batch: Batch, others: pa.Array) -> None:
+def add_written(batch: DecodedLines, others: pa.Array) -> None:
     """Add the unknown fields of each row, an object as the tap wrote it; null: it has none.
 
     Raises `NeedsExactPath` for values that only the exact path can judge.
@@ -52,7 +52,7 @@ def add_written(batch: Batch, others: pa.Array) -> None:
 
 
 def add_inferred(
-    batch: Batch, text: bytes, record: pa.StructArray, declared: pa.StructType, names: Collection[str]
+    batch: DecodedLines, text: bytes, record: pa.StructArray, declared: pa.StructType, names: Collection[str]
 ) -> None:
     """Add the fields that Arrow found beside the `declared` ones; `names` are those that a record may have.
 
@@ -97,7 +97,7 @@ def same_shape(read: pa.StructType, declared: pa.StructType) -> bool:
     return all(read.field(field.name).type == field.type for field in declared)
 
 
-def _add(batch: Batch, has: pa.Array, objects: Sequence[dict[str, Any]], written: pa.Array) -> None:
+def _add(batch: DecodedLines, has: pa.Array, objects: Sequence[dict[str, Any]], written: pa.Array) -> None:
     batch.extra = pc.replace_with_mask(pa.nulls(batch.rows, pa.string()), has, written)
     for names, count in Counter(map(tuple, objects)).items():
         batch.outside.update(dict.fromkeys(names, count))

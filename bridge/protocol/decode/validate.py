@@ -23,7 +23,7 @@ from bridge.errors import DataError
 from bridge.protocol.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.protocol.decode.exact import Reject
 
-_HINT = "set `rejects.validate: types`, or have the tap's authors correct the SCHEMA"
+_HINT = "set `rejects.validate: types`, or ask the tap's authors to correct the SCHEMA"
 
 
 def rules_text(schema: Mapping[str, Any], stream: str) -> bytes:

@@ -75,7 +75,7 @@ def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Fie
     Raises `DataError` for a `$ref` without a target, and a key that is not a property.
     """
     root, _ = valid_schema(schema)
-    reader = _Reader(root)
+    reader = _SchemaReader(root)
     top = reader.resolve(root, "", ())
     properties = (top[0].get("properties") if top else None) or {}
     for key in keys:
@@ -161,7 +161,7 @@ class Names:
         return candidate
 
 
-class _Reader:
+class _SchemaReader:
     """Reads one schema document; local references start from its root."""
 
     def __init__(self, root: dict[str, Any]) -> None:

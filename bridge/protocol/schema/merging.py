@@ -40,7 +40,7 @@ def merged(
     current: Sequence[pa.Field], incoming: Sequence[pa.Field], evolution: Evolution
 ) -> tuple[pa.Schema, pa.Schema]:
     """The columns in the lake, and those to read. Raises `DataError` for what `evolution` does not allow."""
-    lake, reading = _Merging(evolution).fields(current, incoming, "")
+    lake, reading = _SchemaMerging(evolution).fields(current, incoming, "")
     return pa.schema(lake), pa.schema(reading)
 
 
@@ -70,7 +70,7 @@ def left_out(fields: Sequence[pa.Field], at: str = "") -> list[str]:
     return names
 
 
-class _Merging:
+class _SchemaMerging:
     def __init__(self, evolution: Evolution) -> None:
         self.evolve = evolution.schema_policy == "evolve"
         self.freeze = evolution.schema_policy == "freeze"

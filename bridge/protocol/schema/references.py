@@ -17,7 +17,7 @@ class References:
         self._named: dict[str, Any] | None = None
 
     def target(self, reference: str) -> Any:
-        """What a reference leads to; None if that is nothing, or lies elsewhere."""
+        """The value that a reference leads to; None if it leads to nothing, or elsewhere."""
         base, fragment = urldefrag(reference)
         document = self._root if not base else self._names().get(self._absolute(base))
         if document is None:

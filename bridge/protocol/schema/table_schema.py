@@ -32,14 +32,14 @@ class TableSchema:
     """Field metadata, nested too: `singer` is the property's name where it differs, `kind` what a string holds (`json`,
     `null`: JSON text; `variant`: values that do not fit another column; `extra`: the fields outside the SCHEMA)."""
     reading: pa.Schema | None = None
-    """What RECORDs are read into, where it differs: one of a column and its variant, and fields to leave out. Only a
-    run needs it; the bucket keeps the columns alone."""
+    """The columns into which RECORDs are read, where they differ: one of a column and its variant, and fields to leave
+    out. Only a run needs it; the bucket keeps the columns alone."""
     _json: bytes = field(default=b"", init=False, repr=False, compare=False)
-    """What `to_json` gave before: a commit asks each table for it and its hash several times."""
+    """The last result of `to_json`: a commit asks each table for it and its hash several times."""
 
     @property
     def fields(self) -> list[pa.Field]:
-        """What RECORDs are read into, without the column for fields outside the SCHEMA."""
+        """The columns into which RECORDs are read, without the column for fields outside the SCHEMA."""
         return [field for field in (self.arrow if self.reading is None else self.reading) if field.name != EXTRA]
 
     @property

@@ -84,7 +84,7 @@ def stream_entry(catalog: Catalog | None, name: str) -> StreamEntry | None:
 
 
 def entries_by_name(catalog: Catalog) -> dict[str, StreamEntry]:
-    """What `stream_entry` finds for each name: for whoever looks up thousands of streams."""
+    """The entry that `stream_entry` finds for each name: for whoever looks up thousands of streams."""
     streams = [*reversed(catalog.get("streams", []))]  # of several with one name, the last one written counts
     selected_last = sorted(streams, key=is_selected)
     entries = {stream["stream"]: stream for stream in selected_last if "stream" in stream}

@@ -27,11 +27,11 @@ from bridge.protocol.singer.catalog import (
 _MISSING: Any = object()
 _METADATA = "metadata"
 _USERS = ("selected", "replication-method", "replication-key", "view-key-properties")
-"""What Singer has the user write; the older names have underscores."""
+"""The metadata that Singer has the user write; the older names have underscores."""
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedCatalog:
     """A catalog to keep."""
 
     catalog: Catalog
@@ -41,7 +41,9 @@ class Merged:
     """Places that both the user and the tap have changed."""
 
 
-def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None) -> Merged:
+def merge(
+    before: Catalog | None, edited: Catalog, now: Catalog, removed: list[StreamEntry] | None = None
+) -> MergedCatalog:
     """The tap's catalog of `now`, with the edits that made `edited` of `before`.
 
     Without `before` nobody knows what was edited: then only what Singer has the user write comes from `edited`, and a
@@ -49,7 +51,7 @@ def merge(before: Catalog | None, edited: Catalog, now: Catalog, removed: list[S
     """
     old, user = ({stream_id(s): s for s in (catalog or {"streams": []})["streams"]} for catalog in (before, edited))
     back = {stream_id(s): s for s in removed or ()}
-    merged = Merged({**now, "streams": []})
+    merged = MergedCatalog({**now, "streams": []})
     for stream in now["streams"]:
         name = stream_id(stream)
         if before is None:
@@ -135,7 +137,7 @@ def _at(place: str, key: Any) -> str:
 
 @dataclass(slots=True)
 class StreamChanges:
-    """What changed in one stream; `types` and `facts` have the value before and after."""
+    """The changes of one stream; `types` and `facts` have the value before and after."""
 
     new: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -147,7 +149,6 @@ class StreamChanges:
         return bool(self.new or self.removed or self.types or self.facts)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         pairs = {"types": self.types, "facts": self.facts}
         changed = {
             name: {key: {"from": was, "to": now} for key, (was, now) in each.items()} for name, each in pairs.items()
@@ -157,7 +158,7 @@ class StreamChanges:
 
 @dataclass(slots=True)
 class Changes:
-    """What changed in a tap's streams from one discovery to the next."""
+    """The changes of a tap's streams from one discovery to the next."""
 
     new: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -167,7 +168,6 @@ class Changes:
         return bool(self.new or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         changed = {name: changes.to_json() for name, changes in self.changed.items()}
         return {"new": self.new, "gone": self.removed, "changed": changed}
 
@@ -183,7 +183,7 @@ class Changes:
 
 
 def compare(before: Catalog, now: Catalog) -> Changes:
-    """What is new, gone and changed between two discoveries."""
+    """Compare two discoveries: what is new, removed and changed."""
     old, new = ({stream_id(s): s for s in catalog["streams"]} for catalog in (before, now))
     changes = Changes([name for name in new if name not in old], [name for name in old if name not in new])
     for name in new:

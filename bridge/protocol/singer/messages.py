@@ -34,7 +34,6 @@ class Records:
     """Every line begins with it; None: nothing is known."""
 
     def first(self) -> bytes:
-        """The first line."""
         size = 4096
         while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:
             size *= 4
@@ -88,7 +87,7 @@ class Batch:
     manifest: list[str]
     """URIs or paths of the files."""
     version: int | None
-    """Of all of its records."""
+    """The version of all of its records."""
     rows: int | None = None
     """How many records the files must have; None where the tap does not say."""
     extracted: str | None = None

@@ -12,7 +12,7 @@ from bridge.protocol.singer.state_edits import contexts_of, same
 _WIDEST = 40
 """Characters of a bookmark."""
 _NOTES = frozenset({"last_replication_method", "replication_key", "version", "context"})
-"""What taps write into a bookmark beside the position; all that those of PipelineWise have of a FULL_TABLE stream."""
+"""Keys that taps write into a bookmark beside the position; all that PipelineWise's have of a FULL_TABLE stream."""
 _IN_FLIGHT = frozenset({"progress_markers", "replication_key_signpost", "starting_replication_value"})
 
 

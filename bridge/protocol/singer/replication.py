@@ -37,7 +37,7 @@ _ORDER: tuple[Kind, ...] = ("updated", "created", "number")
 
 
 BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
-"""What ends a line of YAML, and none of JSON: as JSON escapes it."""
+"""The characters that end a line in YAML and not in JSON, each with JSON's escape for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Proposal:
     """Whether the log of its database has its changes."""
 
     def settings(self) -> dict[str, str]:
-        """As the keys of `streams.<stream>` in bridge.yaml."""
+        """The keys and values below `streams.<stream>` in bridge.yaml."""
         keys = {"replication_method": str(self.method)}
         if self.replication_key:
             keys["replication_key"] = self.replication_key
         return keys | ({"load_method": str(self.load_method)} if self.load_method != "auto" else {})
 
     def line(self) -> str:
-        """As a line to paste below `streams:` in bridge.yaml."""
+        """The line to paste below `streams:` in bridge.yaml."""
         keys = ", ".join(f"{name}: {yaml_value(value)}" for name, value in self.settings().items())
         return f"{yaml_text(self.stream)}: {{{keys}}}"
 

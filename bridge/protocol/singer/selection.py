@@ -201,7 +201,7 @@ def _decide(
     inside: dict[Path, list[str]],
     above: dict[Path, tuple[bool | None, str]],
 ) -> tuple[bool | None, str]:
-    """Whether patterns include a column, None where the catalog decides; and which pattern does."""
+    """Decide by patterns whether a column is loaded (None: the catalog decides), and name the pattern that decides."""
     column = ".".join(path)
     last = next((pattern for pattern, glob in reversed(globs) if fnmatchcase(column, glob)), None)
     if last:

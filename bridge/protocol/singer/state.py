@@ -144,7 +144,7 @@ def is_null(state: Any, stream: StreamName) -> bool:
 
 
 def standing_point(state: Any, stream: StreamName) -> Any:
-    """As `resume_point`, but that a bookmark of null is one as well: if it stays so, each run brings the same rows."""
+    """The `resume_point`, and a bookmark of null is one as well: if it stays so, each run brings the same rows."""
     return {"replication_key_value": None} if is_null(state, stream) else resume_point(state, stream)
 
 
@@ -155,7 +155,7 @@ def has_own_bookmark(state: Any, stream: StreamName) -> bool:
 
 
 def shared_part(state: Any) -> dict[str, Any]:
-    """What a STATE with `bookmarks` says beside them, without notes of a sync under way."""
+    """The part of a STATE beside its `bookmarks`, without notes of a sync under way."""
     rest = state if isinstance(state, dict) else {}
     return {key: value for key, value in rest.items() if key not in ("bookmarks", "currently_syncing")}
 

@@ -16,7 +16,7 @@ from bridge.protocol.singer.state import is_empty, is_flat
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """One difference between two STATEs."""
 
     stream: str | None
@@ -140,18 +140,18 @@ def _per_stream(state: Any) -> dict[str, Any]:
     return state if not is_flat(state) else {**(state or {}), "bookmarks": {}}
 
 
-def differences(before: Any, after: Any) -> list[Difference]:
-    """What changed: stream by stream, in a flat STATE key by key, else as a whole."""
+def differences(before: Any, after: Any) -> list[StateDifference]:
+    """The changes of a STATE: stream by stream, in a flat STATE key by key, else as a whole."""
     if same(before, after):
         return []
     if not all(isinstance(state, dict) or state is None for state in (before, after)):
-        return [Difference(None, "STATE", before, after)]
+        return [StateDifference(None, "STATE", before, after)]
     if _is_other_kind(before, after):
-        return [Difference(None, "STATE", before, after)]
+        return [StateDifference(None, "STATE", before, after)]
     old, new = before or {}, after or {}
     changed = _changed(old.get("bookmarks"), new.get("bookmarks"), streams=True)
     rest = [{key: value for key, value in state.items() if key != "bookmarks"} for state in (old, new)]
-    return changed + _changed(*rest, streams=False) or [Difference(None, "STATE", before, after)]
+    return changed + _changed(*rest, streams=False) or [StateDifference(None, "STATE", before, after)]
 
 
 def _is_other_kind(before: Any, after: Any) -> bool:
@@ -160,13 +160,13 @@ def _is_other_kind(before: Any, after: Any) -> bool:
     return len(set(flat)) > 1 or any((state or {}).get("bookmarks", {}) is None for state in (before, after))
 
 
-def _changed(old: Any, new: Any, *, streams: bool) -> list[Difference]:
+def _changed(old: Any, new: Any, *, streams: bool) -> list[StateDifference]:
     if not all(isinstance(part, dict) or part is None for part in (old, new)):
-        return [Difference(None, "bookmarks", old, new)]
+        return [StateDifference(None, "bookmarks", old, new)]
     old, new = old or {}, new or {}
     keys = [*old, *(key for key in new if key not in old)]
     return [
-        Difference(key if streams else None, key, old.get(key), new.get(key))
+        StateDifference(key if streams else None, key, old.get(key), new.get(key))
         for key in keys
         if (key in old) != (key in new) or not same(old[key], new[key])
     ]

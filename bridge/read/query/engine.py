@@ -25,12 +25,12 @@ _BATCH = 65_536
 _LISTED = 10
 """Tables that a hint names."""
 _LISTS = re.compile(r"\bshow\b|\bdescribe\b|\bpragma\b|information_schema|duckdb_|pg_|sqlite_")
-"""What may make a statement list tables."""
+"""Matches words by which a statement may list tables."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _SqlTable:
     """A table by its name in SQL."""
 
     at: TablesAt
@@ -54,7 +54,7 @@ def answer(sql: str, pipelines: Sequence[TablesAt]) -> Iterator[pa.RecordBatchRe
     `LakeError` for a file that is gone.
     """
     duckdb = _library()
-    tables = [_Table(at, name, stream) for at in pipelines for name, stream in at.names.items()]
+    tables = [_SqlTable(at, name, stream) for at in pipelines for name, stream in at.names.items()]
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
     system: list[LazyRows] = []
     try:
@@ -96,7 +96,7 @@ def _expect_reading(connection: Any, sql: str) -> None:
         raise SettingsError(f"{kind} is no question", hint=hint)
 
 
-def _register(connection: Any, sql: str, pipelines: Sequence[TablesAt], tables: Sequence[_Table]) -> list[LazyRows]:
+def _register(connection: Any, sql: str, pipelines: Sequence[TablesAt], tables: Sequence[_SqlTable]) -> list[LazyRows]:
     """Give DuckDB the tables that the statement reads, and the system tables, whose rows are read at need.
 
     Where the statement may list tables, or names one that does not exist, it gets all of them.
@@ -143,7 +143,7 @@ def _literal(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))
 
 
-def _explained(duckdb: Any, error: Exception, tables: Sequence[_Table]) -> BridgeError:
+def _explained(duckdb: Any, error: Exception, tables: Sequence[_SqlTable]) -> BridgeError:
     """DuckDB's words, and what to do."""
     text = str(error).rstrip()
     if isinstance(error, duckdb.OutOfMemoryException):

@@ -43,10 +43,12 @@ class LatestCommits:
 
         The first of all is that after the record with which they begin, if that has a snapshot of the table.
         """
-        view, measured = self.start, dict[str, tuple[TableState, int, int]]()
+        snapshot, measured = self.start, dict[str, tuple[TableState, int, int]]()
         for place, record in enumerate(self.records):
-            view = view.after(record) if record.n > view.n else view
-            tables = view.stream_tables if stream is None else {s: t for s, t in view.tables.items() if s == stream}
+            snapshot = snapshot.after(record) if record.n > snapshot.n else snapshot
+            tables = (
+                snapshot.stream_tables if stream is None else {s: t for s, t in snapshot.tables.items() if s == stream}
+            )
             is_changed = place == 0 or stream is None or stream in [change.stream for change in record.tables]
             if record.kind != "fence" and is_changed and (tables or stream is None):
                 yield Size(record.n, record.at, *_total(tables.items(), measured))

@@ -27,7 +27,7 @@ Open = Callable[[str], pa.NativeFile]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """A row group, and the bounds of each key column in it; None: unknown."""
 
     file: IndexedFile
@@ -63,7 +63,7 @@ class IndexedFile:
     is_sorted: bool
     """Its footer says that its rows are in the order of the keys."""
     bounds: tuple[Range, ...]
-    """Of each row group."""
+    """The range of each row group."""
 
     @classmethod
     def read(cls, name: str, open_file: Open, keys: Sequence[pa.Field]) -> IndexedFile:
@@ -77,11 +77,11 @@ class IndexedFile:
             order = [field.name for field in keys]
             return cls(name, file.metadata, _is_sorted(file, order), tuple(bounds))
 
-    def groups(self, key: Key) -> Iterator[Group]:
+    def groups(self, key: Key) -> Iterator[RowGroup]:
         """The row groups whose bounds allow the key."""
         for number, bounds in enumerate(self.bounds):
             if all(bound is None or _inside(value, *bound) for value, bound in zip(key, bounds, strict=True)):
-                yield Group(self, number, bounds)
+                yield RowGroup(self, number, bounds)
 
 
 def find_row(
@@ -111,7 +111,7 @@ def _parquet(name: str, open_file: Open, footer: pq.FileMetaData | None = None) 
         ) from error
 
 
-def candidates(key: Key, files: Iterable[IndexedFile]) -> Sequence[Group]:
+def candidates(key: Key, files: Iterable[IndexedFile]) -> Sequence[RowGroup]:
     """The row groups that can hold a key. Their number is at most two where the order of rows is known."""
     groups = [group for file in files for group in file.groups(key)]
     if len(groups) < 2 or not all(group.file.is_sorted and _is_known(group) for group in groups):
@@ -120,7 +120,7 @@ def candidates(key: Key, files: Iterable[IndexedFile]) -> Sequence[Group]:
     return _narrowed(key, ordered)
 
 
-def _narrowed(key: Key, groups: Sequence[Group]) -> Sequence[Group]:
+def _narrowed(key: Key, groups: Sequence[RowGroup]) -> Sequence[RowGroup]:
     """Narrow sorted row groups, each of whose bounds allow the key, to those that can hold it.
 
     These are from the last one that may begin at or before the key, to the first one that may end at or after it.
@@ -149,7 +149,7 @@ def _is_decided(edge: Sequence[Any], key: Key) -> bool:
     return tuple(edge) != key[: len(edge)] or len(edge) == len(key)
 
 
-def _is_known(group: Group) -> bool:
+def _is_known(group: RowGroup) -> bool:
     """Whether all its bounds are known, and no column has both values and NULLs."""
     return all(bound is not None and (bound[0] is None or not bound[2]) for bound in group.bounds)
 
@@ -202,7 +202,7 @@ def _row_at(file: pq.ParquetFile, group: int, at: int, columns: Sequence[str]) -
         if at < batch.num_rows:
             return pa.Table.from_batches([batch.slice(at, 1)])
         at -= batch.num_rows
-    raise pa.ArrowInvalid("a row group has less rows than its footer says")
+    raise pa.ArrowInvalid("a row group has fewer rows than its footer says")
 
 
 def _equal(column: pa.ChunkedArray, value: Any) -> Any:

@@ -26,7 +26,7 @@ class TablesAt:
     log: Log
     view: Snapshot
     opened: dict[str, CommitFiles] = field(default_factory=dict)
-    """Of the tables that were asked for, by stream."""
+    """The files of the tables that were asked for, by stream."""
 
     @classmethod
     def of(cls, log: Log, at: int | None) -> TablesAt:
@@ -96,15 +96,15 @@ def _last_change(log: Log, head: int) -> int:
     return record.after if record is not None and record.after is not None else head
 
 
-def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapshot:
-    """The lake after the last commit whose files are all visible. `view`: after the last one; `before`: an older one.
+def visible(log: Log, snapshot: Snapshot, before: Snapshot | None = None) -> Snapshot:
+    """The lake after the last commit whose files are all visible. `snapshot`: after the last; `before`: an older one.
 
     Only the last commit that is no fence may be unfinished: under way, or left by a run that died. A reader does not
     wait for it, but takes the commit before it, because half of its files may be missing.
     """
-    record = log.record(view.last_change) if view.last_change else None
+    record = log.record(snapshot.last_change) if snapshot.last_change else None
     if record is None or not record.tables:
-        return view
+        return snapshot
     changes = storage_changes(log.pipeline, record)
     rewrites = [one.add for change in changes for one in change.rewrites]
     adds = [*(add for change in changes for add in change.adds), *rewrites]
@@ -112,9 +112,9 @@ def visible(log: Log, view: Snapshot, before: Snapshot | None = None) -> Snapsho
     hidden = [add for add, size in zip(adds, sizes, strict=True) if size != add.size]
     # Of a commit that was published whole, a hidden file was deleted by somebody: reading it says so.
     if not (hidden or rewrites) or read_state_file(log.storage, log.pipeline).published()[0] >= record.n:
-        return view
+        return snapshot
     # A file that is rewritten under its name may have as many bytes as before: is the new one still pending?
     if not hidden and len(log.storage.missing_pending(rewrites)) == len(rewrites):
-        return view
+        return snapshot
     last = (record.voids or record.n) - 1
     return before if before is not None and before.n == last else log.view(last)

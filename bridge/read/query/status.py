@@ -15,11 +15,11 @@ from bridge.lake.times import read_time
 
 
 def pipeline_status(
-    log: Log, now: datetime, stale_after: timedelta | None, view: Snapshot | None = None
+    log: Log, now: datetime, stale_after: timedelta | None, snapshot: Snapshot | None = None
 ) -> dict[str, Any]:
     """How a pipeline stands, as `status --json` prints it. Raises `LakeError` if its bucket cannot be read.
 
-    `view`: the lake after the last commit, where it is read already.
+    `snapshot`: the lake after the last commit, where it is read already.
     """
     storage, name = log.storage, log.pipeline
     run = last_run(storage, name)
@@ -27,7 +27,7 @@ def pipeline_status(
     success = last_success(storage, name, run)
     since = fresh_since(storage, name) if stale_after else None
     stale_from = read_time(since.at) + stale_after if since and stale_after else None
-    view = view or log.view(log.latest())
+    snapshot = snapshot or log.view(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
     return {
@@ -46,16 +46,16 @@ def pipeline_status(
         "stale": now > stale_from if stale_from else None,
         "stale_from": stale_from and stale_from.isoformat(),
         "held_back": _held_back(run) if run else {},
-        "commit": view.n,
-        "rows": sum(table.rows for table in view.stream_tables.values()),
-        "bookmarks": _bookmarks(view, now),
+        "commit": snapshot.n,
+        "rows": sum(table.rows for table in snapshot.stream_tables.values()),
+        "bookmarks": _bookmarks(snapshot, now),
         "held_by": held and _held_by(held),
         "ahead": list(ids_ahead(run_ids(storage, name), now)),
     }
 
 
 def ahead_text(ids: Sequence[str]) -> str:
-    """What to say of runs from a clock that was ahead, newest first."""
+    """The warning about runs from a clock that was ahead, newest first."""
     more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
     return (
         f"{ids[0]}{more}: the clock of the machine that ran it was ahead. Schedules and the age of the data "
@@ -98,11 +98,11 @@ def _time(text: Any) -> str | None:
     return str(text)
 
 
-def _bookmarks(view: Snapshot, now: datetime) -> dict[str, Any]:
+def _bookmarks(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
     """Each stream's bookmark, and when it last changed."""
     facts = {}
-    for stream, bookmark in bookmarks(view.state).items():
-        moved = view.bookmark_changed_at.get(stream)
+    for stream, bookmark in bookmarks(snapshot.state).items():
+        moved = snapshot.bookmark_changed_at.get(stream)
         age = round((now - read_time(moved)).total_seconds()) if moved else None
         facts[stream] = {"bookmark": bookmark, "moved": moved or None, "age_seconds": age}
     return facts

@@ -83,7 +83,7 @@ COLUMNS: dict[str, pa.Schema] = {
         ]
     ),
 }
-"""Of each system table. Times are in UTC; `bookmark` is JSON; a count that nobody knows is null."""
+"""The columns of each system table. Times are in UTC; `bookmark` is JSON; a count that nobody knows is null."""
 
 
 MOST_ROWS = 20_000

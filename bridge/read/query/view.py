@@ -64,7 +64,7 @@ class View:
 
     @property
     def key_columns(self) -> Sequence[pa.Field]:
-        """What the SELECT groups by: names and types, in the order of SELECT."""
+        """The columns that the SELECT groups by: names and types, in the order of SELECT."""
         return self._read(None, lambda opened: opened.keys)
 
     def get(self, key: Mapping[str, Any] | None = None, /, *, at: int | None = None, **columns: Any) -> ViewRow | None:
@@ -80,7 +80,7 @@ class View:
         return None if row is None else ViewRow(row, commit)
 
     def look_up(self, key: Mapping[str, Any], at: int | None = None) -> tuple[dict[str, Any] | None, int]:
-        """As `get`, with the commit that has no such row, too."""
+        """Look up a row as `get` does; also return the commit at which that is so."""
         return self._read(at, lambda opened: (opened.find(key), opened.n))
 
     def _read(self, at: int | None, work: Callable[[_ViewAt], T]) -> T:
@@ -126,13 +126,12 @@ class _ViewAt:
     name: str
     keys: tuple[pa.Field, ...]
     columns: tuple[pa.Field, ...]
-    """Those that are not hidden."""
+    """The columns that are not hidden."""
     open_file: Open
     files: Mapping[str, IndexedFile]
 
     @property
     def n(self) -> int:
-        """The commit's number."""
         return self.snapshot.n
 
     @classmethod

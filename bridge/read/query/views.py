@@ -10,7 +10,7 @@ from bridge.settings.view_sql import read_view
 
 
 def list_views(log: Log) -> list[dict[str, Any]]:
-    """What `views list` says of each view of a pipeline."""
+    """The facts that `views list` prints of each view of a pipeline."""
     lake = TablesAt.of(log, None).view
     facts = []
     for name, table in sorted(lake.tables.items()):

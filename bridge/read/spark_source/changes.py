@@ -1,4 +1,4 @@
-"""What commits changed in a table, in parts for tasks: planned from the log alone, read and compared on executors.
+"""Changes that commits made to a table, in parts for tasks: planned from the log alone, read and compared on executors.
 
 New files are read as they are. Which rows an upsert changed is found by one task for each commit, which reads the files
 that it wrote and those that it replaced.
@@ -17,17 +17,17 @@ from bridge.errors import CommitExpired, DataError, LakeError, SettingsError
 from bridge.lake.times import read_time
 from bridge.protocol.decode.casting import refit
 from bridge.protocol.schema.json_schema import TIMESTAMP
-from bridge.read.query.changes.change import INSERT, Change, Position
+from bridge.read.query.changes.change import INSERT, CommitChange, Position
 from bridge.read.query.changes.feed import ChangeFeed, WholeTable
 from bridge.read.query.changes.parts import in_order
 from bridge.read.spark_source.columns import record_batches
-from bridge.read.spark_source.place import Place, explained
+from bridge.read.spark_source.place import PipelinePlace, explained
 from bridge.read.spark_source.table import FileSlices, bundles, packed
 
 COMMIT, CHANGE, TIME = "_commit", "_change", "_commit_at"
 FACTS = (COMMIT, CHANGE, TIME)
 TRUNCATE = "truncate"
-"""What became of all rows before: they are gone, and those that the table has after the commit follow."""
+"""The change that removes all rows before it; those that the table has after the commit follow."""
 _FACTS = [pa.field(COMMIT, pa.int64()), pa.field(CHANGE, pa.string()), pa.field(TIME, TIMESTAMP)]
 
 
@@ -35,7 +35,7 @@ _FACTS = [pa.field(COMMIT, pa.int64()), pa.field(CHANGE, pa.string()), pa.field(
 class ChangesOf:
     """Which table's changes are read, and how its rows look."""
 
-    place: Place
+    place: PipelinePlace
     stream: str
     fields: tuple[pa.Field, ...]
     keys: tuple[str, ...]
@@ -69,7 +69,7 @@ class ChangesOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedRows:
     """Rows of files, each of them new."""
 
     commit: int
@@ -86,10 +86,10 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRows:
     """Rows of a commit that changed rows by their key."""
 
-    change: Change
+    change: CommitChange
 
     @property
     def commit(self) -> int:
@@ -121,17 +121,17 @@ class Emptied:
         yield TRUNCATE, refit(pa.table({"": pa.nulls(1)}), of.fields)
 
 
-Piece = Added | Merged | Emptied
+Piece = AddedRows | MergedRows | Emptied
 
 
 class ChangePart(InputPartition):  # type: ignore[misc]
-    """What a task reads of changes: pieces in the order of their commits."""
+    """A task's share of the changes: pieces in the order of their commits."""
 
     value: tuple[Piece, ...] | None
 
 
 def changes_since(of: ChangesOf, feed: ChangeFeed, start: Position) -> list[ChangePart]:
-    """What commits after `start` changed, up to the feed's.
+    """The changes that commits after `start` made, up to the feed's.
 
     Raises `LakeError` if what a reader has up to `start` never was, `CommitExpired` if it is not kept any more.
     """
@@ -153,7 +153,7 @@ def whole_table(of: ChangesOf, feed: ChangeFeed) -> list[ChangePart]:
     return _parts(_whole(of, feed, feed.head.commit), of.partition_bytes)
 
 
-def _pieces(of: ChangesOf, feed: ChangeFeed, change: Change) -> list[Piece]:
+def _pieces(of: ChangesOf, feed: ChangeFeed, change: CommitChange) -> list[Piece]:
     n = change.at.commit
     if change.is_rolled_back:
         hint = f"start again: a new query with a new checkpoint; the changes behind it begin at commit {n + 1}"
@@ -161,13 +161,13 @@ def _pieces(of: ChangesOf, feed: ChangeFeed, change: Change) -> list[Piece]:
     if change.old.schema is not None and change.replaces(of.keys):
         return [Emptied(n, change.time), *_whole(of, feed, n)]
     if change.merges(of.keys):
-        return [Merged(change)]
-    return [Added(n, change.time, one) for one in bundles(n, change.table, change.new_files, of.partition_bytes)]
+        return [MergedRows(change)]
+    return [AddedRows(n, change.time, one) for one in bundles(n, change.table, change.new_files, of.partition_bytes)]
 
 
 def _whole(of: ChangesOf, feed: ChangeFeed, n: int) -> list[Piece]:
     table, time = feed.table(of.stream, n), feed.time(n)
-    return [Added(n, time, one) for one in bundles(n, table, in_order(table.files), of.partition_bytes)]
+    return [AddedRows(n, time, one) for one in bundles(n, table, in_order(table.files), of.partition_bytes)]
 
 
 def _parts(pieces: Sequence[Piece], size: int) -> list[ChangePart]:

@@ -34,7 +34,7 @@ _COMPARED = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operat
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a row's column has to be."""
+    """A condition on a row's column."""
 
     column: str
     sign: str
@@ -62,7 +62,7 @@ class Condition:
 
 
 def conditions(filters: Sequence[Any], fields: Sequence[pa.Field]) -> list[Condition]:
-    """Those of Spark's filters that are understood."""
+    """The conditions of those of Spark's filters that are understood."""
     types = {field.name: field.type for field in fields}
     made = (_condition(one, types) for one in filters)
     return [one for one in made if one is not None]

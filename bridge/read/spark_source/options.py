@@ -9,7 +9,7 @@ from typing import Any
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.storage import lake_of
 from bridge.read.query.pipelines import destination_of, log_of
-from bridge.read.spark_source.place import Place, explained
+from bridge.read.spark_source.place import PipelinePlace, explained
 from bridge.settings.values.stores import AWS_CREDENTIALS, aws_credentials
 from bridge.settings.values.units import MIB, parse_size
 
@@ -38,9 +38,9 @@ _PARTITION = 32 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user asks for."""
+    """The options that a user gives."""
 
-    place: Place
+    place: PipelinePlace
     table: str
     is_view: bool
     """The table is asked for as a view."""
@@ -104,7 +104,7 @@ def _check_names(values: Mapping[str, str]) -> None:
             raise SettingsError(f"{name}: no such option", hint=hint)
 
 
-def _place(values: Mapping[str, str]) -> Place:
+def _place(values: Mapping[str, str]) -> PipelinePlace:
     stores: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         section, dot, key = name.partition(".")
@@ -114,7 +114,7 @@ def _place(values: Mapping[str, str]) -> Place:
     environment = aws_credentials(values)
     with explained(environment):
         log = log_of(lake_of(destination), values.get("pipeline"))
-    return Place(destination.bucket, log.pipeline, destination.store_options, environment)
+    return PipelinePlace(destination.bucket, log.pipeline, destination.store_options, environment)
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:

@@ -14,7 +14,7 @@ from bridge.settings.values.stores import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PipelinePlace:
     """A bucket, how it is reached, and a pipeline in it. No repr shows a key."""
 
     bucket: str

@@ -1,4 +1,4 @@
-"""What Spark calls: the options are checked and the schema is made when a frame is, before any task starts."""
+"""The source that Spark calls: it checks the options and makes the schema with a frame, before any task starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class SingerSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "singer"
 
     def schema(self) -> StructType:

@@ -73,7 +73,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 return _offset(self._position(end)) if end else begin
             if end < begin["commit"] and self._until is None:
                 hint = "start again: a new query with a new checkpoint"
-                text = "the lake has less commits than were read: it was made anew, or restored from a backup"
+                text = "the lake has fewer commits than were read: it was made anew, or restored from a backup"
                 raise LakeError(text, hint=hint, commit=begin["commit"], last=end)
             most = (
                 limit.max_files if isinstance(limit, ReadMaxFiles) else self._most if limit is None and knows else None

@@ -16,7 +16,7 @@ from bridge.protocol.decode.casting import refit
 from bridge.read.query.files import CommitFiles
 from bridge.read.spark_source.columns import record_batches
 from bridge.read.spark_source.filters import Condition, conditions, row_groups
-from bridge.read.spark_source.place import Place, explained
+from bridge.read.spark_source.place import PipelinePlace, explained
 
 _BATCH = 65_536
 """Rows."""
@@ -49,7 +49,7 @@ class FileSlices:
 
     commit: int
     table: TableState
-    """Of its files it has those of the slices."""
+    """The table with only the files of the slices."""
     slices: tuple[Slice, ...]
 
     @classmethod
@@ -58,7 +58,9 @@ class FileSlices:
         files = {one.name: table.files[one.name] for one in slices}
         return cls(commit, structs.replace(table, files=files), tuple(slices))
 
-    def tables(self, place: Place, fields: Sequence[pa.Field], asked: Sequence[Condition] = ()) -> Iterator[pa.Table]:
+    def tables(
+        self, place: PipelinePlace, fields: Sequence[pa.Field], asked: Sequence[Condition] = ()
+    ) -> Iterator[pa.Table]:
         """Yield the rows, with these columns. Raises `CommitExpired` if they are not kept any more."""
         files = CommitFiles(place.log(), self.commit, self.table)
         for one in self.slices:
@@ -102,7 +104,7 @@ def packed(pieces: Iterable[_S], size: int) -> list[list[_S]]:
 
 
 class TablePart(InputPartition):  # type: ignore[misc]
-    """What a task reads of a table; none of it where there are no rows, as Spark makes a task even so."""
+    """A task's share of a table; none of it where there are no rows, as Spark makes a task even so."""
 
     value: FileSlices | None
 
@@ -111,7 +113,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
     """Reads a table at a commit."""
 
     def __init__(
-        self, place: Place, commit: int, table: TableState, fields: Sequence[pa.Field], partition_bytes: int
+        self, place: PipelinePlace, commit: int, table: TableState, fields: Sequence[pa.Field], partition_bytes: int
     ) -> None:
         self._place, self._fields, self._commit = place, list(fields), commit
         self._table: TableState | None = table

@@ -1,4 +1,4 @@
-"""What follows a run, and a look at the clock: facts go to those whom the pipeline's settings name."""
+"""Send facts after a run, or after a look at the clock, to those whom the pipeline's settings name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def after_run(
                 add_warnings(storage, record, warnings)
         return warnings
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
-        return [f"nobody was told of this run: {type(error).__name__}"]
+        return [f"no receiver was notified of this run: {type(error).__name__}"]
 
 
 def end_lineage(storage: Storage, pipeline: str, run: str, lineage: Lineage) -> None:

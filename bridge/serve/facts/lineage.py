@@ -63,13 +63,13 @@ def _outputs(storage: Storage, record: RunRecord, streams: list[str]) -> list[di
     """The tables as they were after the run's last commit: by now another run may have committed more."""
     if record.commit is None:
         return []
-    view = Log(storage, record.pipeline).view(record.commit)
+    snapshot = Log(storage, record.pipeline).view(record.commit)
     outputs = list[dict[str, Any]]()
     for stream in streams:
-        table = view.stream_tables.get(stream)
+        table = snapshot.stream_tables.get(stream)
         if table is None:
             continue
-        facets = {"version": _facet("1-0-1/DatasetVersionDatasetFacet.json", {"datasetVersion": str(view.n)})}
+        facets = {"version": _facet("1-0-1/DatasetVersionDatasetFacet.json", {"datasetVersion": str(snapshot.n)})}
         if table.schema:
             columns = read_schema(storage, record.pipeline, table.schema).fields
             fields = [{"name": column.name, "type": str(column.type)} for column in columns]

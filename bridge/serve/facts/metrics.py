@@ -38,7 +38,7 @@ _OF_STREAM = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the metrics say of one pipeline: by metric, and by metric and stream."""
+    """The metrics of one pipeline: by metric, and by metric and stream."""
 
     pipeline: str
     values: dict[str, float]
@@ -48,9 +48,9 @@ class Figures:
 def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = None) -> Figures:
     """Read one pipeline's figures. Raises `LakeError`."""
     log = Log(storage, pipeline)
-    view, run = log.view(log.latest()), last_run(storage, pipeline)
+    snapshot, run = log.view(log.latest()), last_run(storage, pipeline)
     since = fresh_since(storage, pipeline)
-    values = {"readable": 1.0, "commit": float(view.n)}
+    values = {"readable": 1.0, "commit": float(snapshot.n)}
     if run:
         failed = failures(storage, pipeline) if run.status != "success" else None
         values["run_success"] = float(run.status == "success")
@@ -64,7 +64,7 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
         values["last_success_timestamp_seconds"] = _seconds(since.at)
     if stale_after and since:
         values["stale"] = float(is_stale(since, stale_after, datetime.now(timezone.utc)))
-    return Figures(pipeline, values, _of_streams(view, run))
+    return Figures(pipeline, values, _of_streams(snapshot, run))
 
 
 def unreadable(pipeline: str) -> Figures:
@@ -72,13 +72,13 @@ def unreadable(pipeline: str) -> Figures:
     return Figures(pipeline, {"readable": 0.0}, {name: {} for name in _OF_STREAM})
 
 
-def _of_streams(view: Snapshot, run: RunRecord | None) -> dict[str, dict[str, float]]:
+def _of_streams(snapshot: Snapshot, run: RunRecord | None) -> dict[str, dict[str, float]]:
     streams = run.streams if run else {}
-    changed = {name: at for name, at in view.bookmark_changed_at.items() if at}
+    changed = {name: at for name, at in snapshot.bookmark_changed_at.items() if at}
     return {
         "run_records": {name: float(stream.records) for name, stream in streams.items()},
         "run_rejects": {name: float(stream.rejected) for name, stream in streams.items()},
-        "table_rows": {name: float(table.rows) for name, table in view.stream_tables.items()},
+        "table_rows": {name: float(table.rows) for name, table in snapshot.stream_tables.items()},
         "bookmark_changed_timestamp_seconds": {name: _seconds(at) for name, at in changed.items()},
     }
 

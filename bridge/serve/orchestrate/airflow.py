@@ -161,7 +161,7 @@ class RunPipelineOperator(BaseOperator):  # type: ignore[misc]
                 guard.communicate(b"ended\n")
 
     def _result(self, context: Any, code: int, printed: str, lines: deque[str]) -> dict[str, Any]:
-        """What goes to XCom. Raises what Airflow makes the task's state of, if the run did not succeed."""
+        """The value for XCom. If the run did not succeed, raises the error of which Airflow makes the task's state."""
         try:
             document = json.loads(printed)
         except ValueError:

@@ -76,7 +76,7 @@ def assets(
     settings = read_settings(path, environment)
     names = [pipelines] if isinstance(pipelines, str) else list(pipelines) or list(settings.pipelines)
     return [
-        _Loader(
+        _DefinitionsLoader(
             name=name,
             pipeline=with_names(settings.pipeline(name), home_folder(path)),
             home=home_folder(path),
@@ -90,7 +90,7 @@ def assets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Loader:
+class _DefinitionsLoader:
     """One pipeline as a multi-asset. `name`: in the file; the pipeline's own begins with its environment."""
 
     name: str
@@ -190,12 +190,14 @@ class _Loader:
 
     def _results(self, result: Result, names: Iterable[str]) -> Iterator[MaterializeResult[Any]]:
         log = Log(lake_of(self.pipeline.destination), self.pipeline.name)
-        view, now = log.view(log.latest()), datetime.now(timezone.utc)
+        snapshot, now = log.view(log.latest()), datetime.now(timezone.utc)
         for name in names:
             names_of = self.pipeline.names_of(name)
-            live = view.table(names_of)
-            moved = next((view.bookmark_changed_at[one] for one in names_of if one in view.bookmark_changed_at), None)
-            facts = _of_run(self._counts(result, name), bookmark(view.state, names_of), moved)
+            live = snapshot.table(names_of)
+            moved = next(
+                (snapshot.bookmark_changed_at[one] for one in names_of if one in snapshot.bookmark_changed_at), None
+            )
+            facts = _of_run(self._counts(result, name), bookmark(snapshot.state, names_of), moved)
             metadata = {
                 "run_id": result.run_id,
                 "commit": result.commit,
@@ -208,7 +210,7 @@ class _Loader:
 
 
 def _of_run(counts: Counts | None, mark: Any, moved: str | None) -> dict[str, Any]:
-    """What the run did for a stream, and how far it is."""
+    """The run's counts for a stream, and the stream's bookmark."""
     facts: dict[str, Any] = {"rows": counts.committed if counts else 0, "rejected": counts.rejected if counts else 0}
     if mark is not None:
         facts["bookmark"] = MetadataValue.json(mark)
@@ -218,7 +220,7 @@ def _of_run(counts: Counts | None, mark: Any, moved: str | None) -> dict[str, An
 
 
 def _of_table(log: Log, live: TableState) -> dict[str, Any]:
-    """What a table is now."""
+    """The metadata of a table as it is now."""
     columns = [
         TableColumn(entry["name"], words(entry["type"])) for entry in visible_columns(log.storage, log.pipeline, live)
     ]

@@ -12,7 +12,7 @@ from bridge.exact_json import dumps
 from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
-from bridge.serve.service.assignment import Report
+from bridge.serve.service.assignment import RunnerReport
 from bridge.settings.options import Pipeline
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EVERY = 0.5
 """Seconds between two reports of a run's progress."""
 _LARGE = ("state", "state_before")
-"""What the run record has, and no report."""
+"""Fields that the run record has, and no report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ class Assignment:
     request: Request
     home: Path
 
-    def do(self, report: Callable[[Report], None], stdout: int) -> int:
-        """See `Work`."""
+    def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
         from bridge.serve.launch.launch import launch  # the engine, which the service itself does not need
 
         with Stop() as stop:
@@ -43,13 +42,13 @@ class Assignment:
                 self.home,
                 stop=stop,
                 execute=lambda run: _execute(run, report),
-                loaded=lambda: report(Report(loaded=True)),
+                loaded=lambda: report(RunnerReport(loaded=True)),
             )
         report(_ended(result))  # once more: it has the warnings of receivers now
         return result.error.exit_code if result.error else 0
 
 
-def _execute(run: Run, report: Callable[[Report], None]) -> Result:
+def _execute(run: Run, report: Callable[[RunnerReport], None]) -> Result:
     ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(run, report, ended), daemon=True)
     watcher.start()
@@ -62,18 +61,18 @@ def _execute(run: Run, report: Callable[[Report], None]) -> Result:
     return result
 
 
-def _ended(result: Result) -> Report:
+def _ended(result: Result) -> RunnerReport:
     facts = {key: value for key, value in result.to_json().items() if key not in _LARGE}
-    return Report(run_id=result.run_id, result=dumps(facts).decode())
+    return RunnerReport(run_id=result.run_id, result=dumps(facts).decode())
 
 
-def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -> None:
+def _watch(run: Run, report: Callable[[RunnerReport], None], ended: threading.Event) -> None:
     """Report the run's stage and how many records the tap has sent, whenever one of them has changed."""
     last = None
     while True:
         streams = list(run.result.streams.values())
         records = sum(one.records for one in streams)
-        news = Report(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
+        news = RunnerReport(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
         if news != last:
             report(news)
             last = news

@@ -1,7 +1,7 @@
-"""What runner processes and their owner say to each other. The owner: a service, or a command that has several runs.
+"""Messages between runner processes and their owner: a service, or a command that has several runs.
 
 To the runner, over its stdin: any number of `Ahead` and `Work`, pickled, one after another. The owner holds that pipe
-open as long as it lives. From the runner, over a pipe of its own: one JSON object a line, `Report`.
+open as long as it lives. From the runner, over a pipe of its own: one JSON object a line, `RunnerReport`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What a session depends on."""
+    """The settings that a session depends on."""
 
     master: str
     conf: dict[str, str]
@@ -39,11 +39,11 @@ class Ahead:
 class Work(Protocol):
     """A run with its retries."""
 
-    def do(self, report: Callable[[Report], None], stdout: int) -> int:
+    def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
         """Do it in this process, the runner's; return the exit code. `stdout`: the owner's, while 1 is its stderr."""
 
 
-class Report(Struct, frozen=True, omit_defaults=True):
+class RunnerReport(Struct, frozen=True, omit_defaults=True):
     """News of a runner. What is absent is as before."""
 
     ready: bool = False

@@ -89,7 +89,7 @@ def _attempt(record: dict[str, Any]) -> int:
 
 
 def _refused(error: HTTPError) -> BridgeError:
-    """What the service says against a request."""
+    """The error with which the service refused a request."""
     try:
         facts = loads(error.read())["error"]
         message, hint = str(facts["message"]), str(facts["hint"])

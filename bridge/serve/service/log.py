@@ -1,4 +1,4 @@
-"""What the service reports of itself, for whoever reads its log."""
+"""Reports of the service on itself, for whoever reads its log."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Looks:
         self._working = 0
 
     def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
-        """Have it called; the result is in the future, and so is what it raises."""
+        """Call it in a thread; the result is in the future, and so is what it raises."""
         future = Future[T]()
 
         def work() -> None:

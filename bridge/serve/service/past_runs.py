@@ -1,4 +1,4 @@
-"""What the bucket says of a pipeline's runs, wherever they ran: since when a schedule has missed something."""
+"""A pipeline's runs by its bucket, wherever they ran: since when a schedule has missed something."""
 
 from __future__ import annotations
 

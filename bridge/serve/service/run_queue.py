@@ -22,7 +22,7 @@ from bridge.lake.runs import new_run_id
 from bridge.lake.storage import lake_of
 from bridge.load.run.plan import Request
 from bridge.serve.service.assigned import Assignment
-from bridge.serve.service.assignment import Report, SparkSettings
+from bridge.serve.service.assignment import RunnerReport, SparkSettings
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.past_runs import served_until
@@ -38,9 +38,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _PATIENCE = 5.0
 """Seconds that a bucket has to say who holds a pipeline. After that its run keeps no other one waiting."""
 _FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-"""What keeps this machine from starting a process, and passes: the run is tried again, as one that is held."""
+"""Errors that keep this machine from starting a process, and pass: the run is tried again, as one that is held."""
 _REASONS = 1000
-"""Of so many runs that never started the reason is known."""
+"""The number of runs that never started whose reason is remembered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -113,7 +113,6 @@ class RunQueue:
         self._closings = 0
 
     def start(self, pipeline: str, *options: str) -> str:
-        """See `Runs`."""
         names = self._settings.pipelines
         if pipeline not in names:
             hint = did_you_mean(pipeline, names) or f"there are: {', '.join(names)}"
@@ -139,7 +138,6 @@ class RunQueue:
         return any(not (whole and job.request.is_narrowed) for job in waiting)
 
     def stop(self, run_id: str) -> bool:
-        """See `Runs`."""
         with self._lock:
             job = next((job for job in self._jobs if job.live().has_id(run_id)), None)
             if job:
@@ -171,17 +169,14 @@ class RunQueue:
             job.runner.signal(signal.SIGKILL)
 
     def live(self) -> list[LiveRun]:
-        """See `Runs`."""
         with self._lock:
             return [job.live() for job in self._jobs]
 
     def not_run(self, run_id: str) -> str | None:
-        """See `Runs`."""
         with self._lock:
             return self._not_run.get(run_id)
 
     def next_run(self, pipeline: str) -> datetime | None:
-        """See `Runs`."""
         settings = self._settings.pipelines.get(pipeline)
         if settings is None or settings.schedule is None:
             return None
@@ -315,7 +310,7 @@ class RunQueue:
         runner.wait()
         return code
 
-    def _take(self, job: _Job, report: Report) -> None:
+    def _take(self, job: _Job, report: RunnerReport) -> None:
         with self._lock:
             if report.run_id:
                 job.run_id = report.run_id

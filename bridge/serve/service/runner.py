@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
 from bridge.load.spark.warm import ahead
-from bridge.serve.service.assignment import Ahead, Report
+from bridge.serve.service.assignment import Ahead, RunnerReport
 
 
 def main(descriptor: int) -> None:
@@ -31,7 +31,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # until there is a run to stop
     lifeline = _Lifeline()
 
-    def report(news: Report) -> None:
+    def report(news: RunnerReport) -> None:
         with suppress(OSError):  # the owner is dead, and so will we be
             pipe.write(dumps(to_builtins(news)) + b"\n")
 
@@ -43,7 +43,7 @@ def main(descriptor: int) -> None:
                 continue
             with lifeline:
                 code = order.do(report, stdout)
-            report(Report(exit_code=code, ready=ahead.tidy()))
+            report(RunnerReport(exit_code=code, ready=ahead.tidy()))
     except EOFError:
         pass
     finally:
@@ -51,7 +51,7 @@ def main(descriptor: int) -> None:
         ahead.end()
 
 
-def _prepare(order: Ahead, report: Callable[[Report], None]) -> None:
+def _prepare(order: Ahead, report: Callable[[RunnerReport], None]) -> None:
     problem = ""
     try:
         ahead.prepare(order.spark.master, order.spark.conf, order.folder)
@@ -59,7 +59,7 @@ def _prepare(order: Ahead, report: Callable[[Report], None]) -> None:
         problem = f"{error.message}; {error.hint}"
     except OSError as error:
         problem = str(error)
-    report(Report(ready=not problem, problem=problem))
+    report(RunnerReport(ready=not problem, problem=problem))
 
 
 class _Lifeline:

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import DecodeError, json
 
 from bridge.load.spark.warm import ahead
-from bridge.serve.service.assignment import Ahead, Report, SparkSettings, Work
+from bridge.serve.service.assignment import Ahead, RunnerReport, SparkSettings, Work
 from bridge.settings.options import is_local
 
 _BEHIND = 5.0
@@ -50,23 +50,21 @@ class Runner:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
         return self._process.poll() is None
 
     def prepare(self, order: Ahead) -> None:
-        """Have it make a session for its next run; return at once. `is_ready`, or `problem`, says how that ended."""
+        """Make it start a session for its next run; return at once. `is_ready`, or `problem`, says how that ended."""
         self.spark, self.is_ready, self.problem = order.spark, False, ""
         self._send(order)
         self._preparing = threading.Thread(target=self._wait_for_spark, name="runner", daemon=True)
         self._preparing.start()
 
-    def run(self, work: Work, report: Callable[[Report], None]) -> int:
-        """Have it do a run, passing on its reports; return the exit code, negative if a signal killed it.
+    def run(self, work: Work, report: Callable[[RunnerReport], None]) -> int:
+        """Let it do a run, and pass on its reports; return the exit code, negative if a signal killed it.
 
         If it is making a session, the run waits for that.
         """
@@ -108,19 +106,19 @@ class Runner:
 
     def _wait_for_spark(self) -> None:
         """Take the first report, in a thread; those after it are of a run."""
-        report = next(self._reports(), Report(problem="its process has ended"))
+        report = next(self._reports(), RunnerReport(problem="its process has ended"))
         self.problem, self.is_ready = report.problem, report.ready
 
-    def _reports(self) -> Iterator[Report]:
+    def _reports(self) -> Iterator[RunnerReport]:
         while not self._reports_pipe.closed and (line := self._reports_pipe.readline()):
             with suppress(DecodeError):  # half of one, if the process was killed
-                yield json.decode(line, type=Report)
+                yield json.decode(line, type=RunnerReport)
                 continue
         self._reports_pipe.close()
 
 
 class Runners:
-    """The runners that wait ahead. `take` gives one to a run; `tend` starts what is missing. Any thread may take."""
+    """The runners that wait ahead. `take` gives one to a run; `keep_warm` starts missing ones. Any thread may do so."""
 
     def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
         """Sessions have their scratch below `folder`; `report` is told why there is none ahead."""
@@ -150,8 +148,8 @@ class Runners:
         """A runner that starts Spark when its run needs it."""
         return Runner(self._folder)
 
-    def tend(self, settings: Sequence[SparkSettings]) -> None:
-        """Have a runner ahead for each of the settings, and no other. Returns at once."""
+    def keep_warm(self, settings: Sequence[SparkSettings]) -> None:
+        """Keep one idle runner for each Spark configuration; stop all others. Returns at once."""
         with self._lock:
             missing = [one for one in settings if is_local(one.master)]
             staying = []

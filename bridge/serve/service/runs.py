@@ -1,4 +1,4 @@
-"""What the page and the schedule call: start a run, stop it, look at those under way, ask for the next one."""
+"""The runs of the service: the page and the schedule start one, stop it, look at those under way, ask for the next."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _LOOKS = 4
 """How many buckets are asked at once."""
 
 
-class Service:
+class PipelineService:
     """One service for one bridge.yaml. `runs` starts and stops runs, for a page; see `bridge.serve.service.runs`."""
 
     def __init__(self, path: Path, environment: str | None, log: ServiceLog) -> None:
@@ -83,7 +83,7 @@ class Service:
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
-        self._runners.tend(self._ahead())
+        self._runners.keep_warm(self._ahead())
         self._make_class_data()
 
     def _make_class_data(self) -> None:

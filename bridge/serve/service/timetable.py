@@ -24,7 +24,7 @@ class Due:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _TimetableEntry:
     schedule: Schedule
     following: datetime | None
     """None: never again."""
@@ -38,7 +38,7 @@ class Timetable:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _TimetableEntry] = {}
         self._seen: datetime | None = None
 
     def update(self, schedules: Mapping[str, Schedule | None], now: datetime) -> list[str]:
@@ -55,7 +55,7 @@ class Timetable:
 
     def begin(self, name: str, schedule: Schedule, since: datetime) -> None:
         """Count a pipeline's runs from those after `since`."""
-        self._entries[name] = _Entry(schedule, _next(schedule, since))
+        self._entries[name] = _TimetableEntry(schedule, _next(schedule, since))
 
     def due(self, now: datetime) -> list[Due]:
         """The runs to start now, each pipeline once, however many it has missed. They are not due again.

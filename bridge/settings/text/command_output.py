@@ -69,9 +69,9 @@ class Outputs:
         self._version = 0
 
     def of(self, text: str, folder: Path, environ: Mapping[str, str], *, renew: bool = False) -> str:
-        """What a command prints, without its last line break. Raises `SettingsError`, which never shows stdout.
+        """A command's output, without its last line break. Raises `SettingsError`, which never shows stdout.
 
-        It runs in `folder`, with these variables. With `renew`, an output of more than ten minutes ago is none.
+        The command runs in `folder`, with these variables. `renew`: an output of more than ten minutes ago is none.
         """
         outcome = self._up_to_date((tuple(split(text)), folder, frozenset(environ.items())), renew=renew)
         if outcome.failure:
@@ -79,7 +79,7 @@ class Outputs:
         return outcome.output
 
     def forget_failures(self) -> None:
-        """Have what failed run again when it is asked for next, and not before."""
+        """Forget failures, so that a failed command runs again when it is asked for next, and not before."""
         for key, outcome in list(self._outcomes.items()):
             if outcome.failure:
                 self._outcomes.pop(key, None)
@@ -115,7 +115,7 @@ def _has_to_run(outcome: _Outcome, *, renew: bool = False) -> bool:
 
 
 OUTPUTS = Outputs()
-"""Those of this process."""
+"""The outputs of this process."""
 
 
 def _outcome(words: tuple[str, ...], folder: Path, environ: frozenset[tuple[str, str]]) -> _Outcome:
@@ -130,7 +130,7 @@ def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
     program = Path(words[0]).name
     code, printed, errors = _run(words, folder, environ)
     if len(printed) > _MOST:
-        hint = "a secret is short: have the command print nothing else"
+        hint = "a secret is short: make the command print nothing else"
         raise SettingsError(f"${{cmd:...}} printed more than {_MOST // 1024} KiB", hint=hint, command=program)
     own_words = _last_line(errors, printed)
     if code is None:
@@ -144,10 +144,10 @@ def _output(words: Sequence[str], folder: Path, environ: dict[str, str]) -> str:
     try:
         output = printed.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        hint = "have it print text; encode bytes, such as with base64"
+        hint = "make it print text; encode bytes, such as with base64"
         raise SettingsError("the output of ${cmd:...} is not UTF-8", hint=hint, command=program) from None
     if not output:
-        hint = own_words or "have it print the value to stdout"
+        hint = own_words or "make it print the value to stdout"
         raise SettingsError("${cmd:...} printed nothing", hint=hint, command=program)
     return output
 

@@ -24,15 +24,15 @@ class Unknown(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What a `${...}` brought."""
+class Expansion:
+    """The text that a `${...}` brought."""
 
     text: str = field(repr=False)
     of_command: bool = False
     """A command's output is a secret, wherever it stands."""
 
 
-Expand = Callable[[str, Path], tuple[str, list[Piece]]]
+Expand = Callable[[str, Path], tuple[str, list[Expansion]]]
 """Fills in the `${...}` of a text from a file in that folder; returns what they brought, too."""
 
 _WORDS = {"": None, "~": None} | {
@@ -86,8 +86,8 @@ class Document:
 
     data: Any = field(repr=False)
     nodes: dict[Key, Node]
-    expanded: list[tuple[Key, Piece]] = field(repr=False)
-    """What each `${...}` brought, with the key that it went to."""
+    expanded: list[tuple[Key, Expansion]] = field(repr=False)
+    """The text that each `${...}` brought, with the key that it went to."""
     problems: list[tuple[Key, SettingsError]]
     """Variables without a value; the data has `${...}` as written instead."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.settings.text.command_output import OUTPUTS, split
-from bridge.settings.text.tree import Piece, Unknown
+from bridge.settings.text.tree import Expansion, Unknown
 
 # `$${` first: it must win over the `${` inside it. The last branch catches what the second could not close.
 _TOKEN = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
@@ -29,7 +29,7 @@ _FORMS = (
     "write ${NAME}, ${NAME:-default}, ${file:/path} or ${cmd:command}; a literal ${ is $${; no braces inside: write a "
     "command that needs some into a script"
 )
-_NOT_RUN = Piece(Unknown("***"), of_command=True)
+_NOT_RUN = Expansion(Unknown("***"), of_command=True)
 
 
 class Variables:
@@ -44,12 +44,12 @@ class Variables:
         """The same, but no command is run."""
         return Variables(self._environ, commands=False)
 
-    def expand(self, text: str, folder: Path) -> tuple[str, list[Piece]]:
+    def expand(self, text: str, folder: Path) -> tuple[str, list[Expansion]]:
         """The text with every `${...}` replaced, and what they brought. Raises `SettingsError`.
 
         `folder`: that of the settings file. Relative paths of secret files and of commands start there.
         """
-        pieces: list[Piece] = []
+        pieces: list[Expansion] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
@@ -59,18 +59,18 @@ class Variables:
 
         return _TOKEN.sub(replace, text), pieces
 
-    def _lookup(self, inner: str | None, folder: Path) -> Piece:
+    def _lookup(self, inner: str | None, folder: Path) -> Expansion:
         if inner is not None and inner.startswith("file:"):
-            return Piece(_secret_file(inner[len("file:") :], folder))
+            return Expansion(_secret_file(inner[len("file:") :], folder))
         if inner is not None and inner.startswith("cmd:"):
             return self._output(inner[len("cmd:") :], folder)
-        return Piece(self._variable(inner))
+        return Expansion(self._variable(inner))
 
-    def _output(self, command: str, folder: Path) -> Piece:
+    def _output(self, command: str, folder: Path) -> Expansion:
         if not self._commands:
             split(command)  # so much can be checked
             return _NOT_RUN
-        return Piece(OUTPUTS.of(command, folder, self._environ, renew=self._renew), of_command=True)
+        return Expansion(OUTPUTS.of(command, folder, self._environ, renew=self._renew), of_command=True)
 
     def _variable(self, inner: str | None) -> str:
         match = _NAME.fullmatch(inner) if inner is not None else None

@@ -145,7 +145,7 @@ def process_count(value: Any) -> Any:
 
 
 def pipeline_name(name: str) -> tuple[str, str] | None:
-    """What is wrong with a pipeline's name and what to do, None if nothing is."""
+    """The problem of a pipeline's name, and what to do; None if there is none."""
     if not _NAME.fullmatch(name):
         hint = "letters, digits, dot, dash and underscore, at most 100, the first a letter or digit"
         return "not a name for a pipeline", hint

@@ -34,7 +34,7 @@ class Section(BaseModel):
     @field_validator("*", mode="wrap")
     @classmethod
     def _of_command(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """What a command would print is not checked in the keys where secrets stand, and in `bucket`."""
+        """Leave the output of a command unchecked in the keys where secrets stand, and in `bucket`."""
         name = str(info.field_name)
         stands = not cls.model_fields[name].repr or name == "bucket"
         return value if stands and isinstance(value, Unknown) else check(value)

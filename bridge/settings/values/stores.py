@@ -1,4 +1,4 @@
-"""What a bucket of a store is opened with, as plain values that may travel to the executors."""
+"""The options with which a bucket is opened, as plain values that may travel to the executors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AWS_CREDENTIALS = {
     "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
     "aws_session_token": "AWS_SESSION_TOKEN",
 }
-"""What Singer plug-ins call boto3's variables in their settings."""
+"""The names of boto3's variables in the settings of Singer plug-ins."""
 
 
 def aws_credentials(config: Mapping[str, Any]) -> dict[str, str]:
@@ -66,7 +66,7 @@ class GcsOptions:
 
 
 StoreOptions = S3Options | AzureOptions | GcsOptions
-"""What `open_storage` takes beside a bucket's URI."""
+"""The options that `open_storage` takes beside a bucket's URI."""
 
 SCHEMES: dict[str, str] = {"s3": "s3", "az": "azure", "abfss": "azure", "gs": "gcs"}
 """The scheme of a bucket's URI, and the section of `destination` that says how to reach it."""

@@ -11,7 +11,7 @@ from typing import Any
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.log import Log
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.write.partition import Partition
 from bridge.operate.readers.choice import reading_statement
 from bridge.settings.options import Pipeline
@@ -87,7 +87,7 @@ def _compacted(shop: Shop, pipeline: Pipeline) -> dict[str, Rows]:
     """Two files that became one."""
     for n in (1, 2):
         shop.load("compacted", {**_ID, "name": STRING}, [{"id": n, "name": f"n{n}"}])
-    compact(shop.storage, pipeline, Wish(streams=frozenset({"compacted"})))
+    compact(shop.storage, pipeline, CompactOptions(streams=frozenset({"compacted"})))
     shop._head = Log(shop.storage, "shop").head()
     return {"compacted": [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}]}
 

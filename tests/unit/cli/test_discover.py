@@ -140,7 +140,7 @@ def test_without_a_file(folder: Path, typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("tap", "code", "text"),
     [
-        ('echo \'{"type":"SCHEMA"}\' #', 1, "does not discover"),
+        ('echo \'{"type":"SCHEMA"}\' #', 1, "no --discover"),
         ("echo no database called flights >&2; exit 3 #", 1, "no database called flights"),
         ("exit 0 #", 1, "printed nothing"),
     ],

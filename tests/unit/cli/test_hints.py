@@ -148,6 +148,6 @@ def test_a_pipeline_whose_tap_another_program_starts(settings: Load) -> None:
     """No `singer-bridge run` can be typed there: the tap is to send all rows, into a table that is replaced."""
     text = "pipelines: {p: {source: {tap: t}, destination: {bucket: b}, streams: {log: {load_method: append-only}}}}"
     pipeline = settings(text).pipeline("p")
-    assert reload(pipeline, ["a"], piped=True) == "have the tap start without a STATE"
+    assert reload(pipeline, ["a"], piped=True) == "start the tap without a STATE"
     again = reload(pipeline, ["log"], piped=True)
-    assert again == "set load_method: overwrite for log, then have the tap start without a STATE"
+    assert again == "set load_method: overwrite for log, then start the tap without a STATE"

@@ -170,7 +170,7 @@ def test_repair_beside_a_run(shop: Shop, typed: Typed) -> None:
     looked, mended = typed("verify shop"), typed("verify shop --repair")
     lease.close(head=4, clean=True)
     assert (looked.code, mended.code) == (0, 4)
-    assert "note: run run-1 holds the pipeline: what it is about to write was not judged" in looked.out
+    assert "note: run run-1 holds the pipeline: what it is about to write was not checked" in looked.out
 
 
 # rollback
@@ -245,7 +245,7 @@ def test_rollback_past_the_trash(shop: Shop, typed: Typed) -> None:
     done = typed("rollback 2 shop --yes")
     assert done.code == 3
     assert "a file of that commit is gone" in done.err
-    assert "none but the last can be had" in done.err
+    assert "only the last commit can be restored" in done.err
 
 
 def test_the_way_out_that_verify_names(shop: Shop, typed: Typed) -> None:

@@ -150,7 +150,7 @@ def test_the_tap_is_asked_where_nothing_is_kept(folder: Path, typed: Typed) -> N
     (folder / "bridge.yaml").write_text(FILE.replace("tap-smoke ", "./tap-runs "))
     done = typed("select rates")
     assert done.code == 2
-    assert "does not discover" in done.err
+    assert "no --discover" in done.err
 
 
 def test_several_pipelines(folder: Path, typed: Typed) -> None:

@@ -28,7 +28,7 @@ from bridge.read.query.status import pipeline_status
 from bridge.serve.facts.facts import facts_by_clock, facts_of
 from bridge.serve.facts.metrics import figures
 from bridge.serve.service.past_runs import served_until
-from bridge.serve.service.web.sight import RunFacts
+from bridge.serve.service.web.pipeline_status import RunFacts
 from bridge.settings.options import Pipeline
 
 SEED = int(os.environ.get("SEED", "3"))

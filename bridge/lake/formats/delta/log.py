@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from bridge.errors import DataError, LakeError
 from bridge.exact_json import dumps
-from bridge.lake.formats.delta.misleading import misleading
+from bridge.lake.formats.delta.bad_stats import misleading
 from bridge.lake.formats.delta.stats import statistics
 from bridge.lake.formats.protocol import Commit, folder_uri
 from bridge.lake.records import TableState
@@ -40,13 +40,13 @@ _CHECKPOINT_EVERY = 10
 """A checkpoint follows every so many entries; Delta's own default."""
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 _DECODED_TWICE = re.compile("%[0-9A-Fa-f]{2}")
-"""What delta-rs decodes once more in a path that is decoded already."""
+"""Matches what delta-rs decodes once more in a path that is decoded already."""
 _WRITER = 2
 """The protocol's version up to which a writer need not know of constraints, generated columns and the like."""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class DeltaSnapshot:
     """A Delta table at `version`; -1: there is no table. `commit` is the last commit of ours that it holds.
 
     `metadata` is as its log has it, `files` are the names of its files; `writer` is the protocol version that a writer
@@ -69,29 +69,29 @@ class DeltaLog:
         self.storage, self.folder = storage, folder
         self.app = f"{pipeline}/{stream}"
         self.key = f"{folder}/_delta_log"
-        self._cached: Snapshot | None = None
+        self._cached: DeltaSnapshot | None = None
 
     def _entry(self, version: int) -> str:
         return f"{self.key}/{version:020d}.json"
 
-    def look(self) -> Snapshot:
+    def look(self) -> DeltaSnapshot:
         """The table as it is now. Raises `LakeError` if its log cannot be read."""
         if self._cached is None or self.storage.size(self._entry(self._cached.version + 1)) is not None:
             self._cached = self._read()
         return self._cached
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> DeltaSnapshot:
         import pyarrow as pa
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         self._uri()  # raises: no table is begun in a folder that readers could not open
         if not any(True for _ in self.storage.list(self.key)):
-            return Snapshot()
+            return DeltaSnapshot()
         try:
             table = self._opened()
             paths: list[str] = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
             facts, protocol = table.metadata(), table.protocol()
-            return Snapshot(
+            return DeltaSnapshot(
                 table.version(),
                 table.transaction_version(self.app) or 0,
                 frozenset(map(unquote, paths)),
@@ -107,7 +107,7 @@ class DeltaLog:
                 protocol.min_writer_version,
             )
         except TableNotFoundError:
-            return Snapshot()
+            return DeltaSnapshot()
         except (DeltaError, OSError, ValueError) as error:
             raise self._unreadable(error) from error
 
@@ -164,7 +164,7 @@ class DeltaLog:
             lines = (dumps(a, ascii_only=False) + b"\n" for a in self._actions(current, commit, table, metadata))
             if self.storage.put_if_absent(self._entry(current.version + 1), b"".join(lines)):
                 files = frozenset(table.files)
-                self._cached = Snapshot(current.version + 1, commit.n, files, metadata, current.writer)
+                self._cached = DeltaSnapshot(current.version + 1, commit.n, files, metadata, current.writer)
                 self._tidy()
                 return
             self._cached = None
@@ -174,7 +174,7 @@ class DeltaLog:
             at=self.folder,
         )
 
-    def _metadata(self, current: Snapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
+    def _metadata(self, current: DeltaSnapshot, schema: TableSchema | None, commit: Commit) -> dict[str, Any]:
         """The table's metadata for the entry: as it was, with our columns."""
         if schema is None:
             return current.metadata
@@ -186,7 +186,7 @@ class DeltaLog:
         return current.metadata if same else current.metadata | {"schemaString": text}
 
     def _actions(
-        self, current: Snapshot, commit: Commit, table: TableState, metadata: dict[str, Any]
+        self, current: DeltaSnapshot, commit: Commit, table: TableState, metadata: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
         at, change = _milliseconds(commit.at), commit.kind != "compact"
         new, old = sorted(table.files.keys() - current.files), sorted(current.files - table.files.keys())
@@ -224,7 +224,7 @@ class DeltaLog:
             changes = change and at_ < len(new)
             yield {"add": facts | {"modificationTime": at, "dataChange": changes, "stats": bounds}}
 
-    def _to_say_again(self, current: Snapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
+    def _to_say_again(self, current: DeltaSnapshot, commit: Commit, metadata: dict[str, Any]) -> frozenset[str]:
         """The files whose statistics the entry must repeat; a new `add` replaces the earlier one."""
         if commit.again:
             return self.misleading()
@@ -272,7 +272,7 @@ def _delta_schema(schema: TableSchema) -> str:
     try:
         return str(Schema.from_arrow(plain).to_json())
     except Exception as error:  # delta-rs does not document what it raises
-        hint = "have the stream's schema say another type, or use format: parquet"
+        hint = "give the column another type in the stream's SCHEMA, or use format: parquet"
         raise DataError(f"Delta has no such type: {error}", hint=hint) from error
 
 

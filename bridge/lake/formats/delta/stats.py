@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bridge.exact_json import dumps
-from bridge.lake.formats.unsaid import Path, Unsaid, at_least, at_most
+from bridge.lake.formats.missing_stats import MissingStats, Path, at_least, at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,9 +59,9 @@ def statistics(file: BinaryIO, table: pa.Schema | None = None, columns: int = 32
         if at < columns or any(name.startswith(field.name) for name in named)
     ]
     places = {path: at for at, path in enumerate(_in_file(schema)) if path}
-    unsaid = Unsaid.read(footer.metadata)
+    missing = MissingStats.read(footer.metadata)
     every = {
-        path: _bounds(footer, places[path], path, unsaid) if path in places else _Bounds(footer.num_rows)
+        path: _bounds(footer, places[path], path, missing) if path in places else _Bounds(footer.num_rows)
         for path in _with_bounds(indexed)
     }
     return dumps({"numRecords": footer.num_rows} | _statistics(every, footer.num_rows), ascii_only=False).decode()
@@ -110,9 +110,9 @@ def _with_bounds(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]
             yield path
 
 
-def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
+def _bounds(footer: Any, at: int, path: Path, missing: MissingStats) -> _Bounds:
     """The bounds of a column over all row groups of the file."""
-    ends, nulls, bounded = list(unsaid.texts.get(path, ())), 0, path not in unsaid.nans
+    ends, nulls, bounded = list(missing.texts.get(path, ())), 0, path not in missing.nans
     for group in range(footer.num_row_groups):
         column = footer.row_group(group).column(at)
         statistics = column.statistics
@@ -128,7 +128,7 @@ def _bounds(footer: Any, at: int, path: Path, unsaid: Unsaid) -> _Bounds:
             bounded &= not high < low  # pyarrow before 18 has "" for a bound that was too long to be written
             ends += [low, high]
         elif statistics.null_count < column.num_values:
-            bounded &= path in unsaid.texts
+            bounded &= path in missing.texts
     return _Bounds(nulls, _least(min(ends)), _greatest(max(ends))) if ends and bounded else _Bounds(nulls)
 
 

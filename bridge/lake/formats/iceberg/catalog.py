@@ -33,7 +33,7 @@ DEFAULT_NAME = "lake"
 
 @dataclass(frozen=True, slots=True)
 class CatalogFacts:
-    """What pyiceberg is told to load a catalog, and where in it the pipeline's tables are. Nothing of it is secret."""
+    """Settings with which pyiceberg loads a catalog, and the pipeline's namespace in it. Nothing of it is secret."""
 
     name: str
     namespace: str
@@ -53,7 +53,7 @@ def _key(pipeline: str) -> str:
 
 
 def keep_catalog(storage: Storage, pipeline: Pipeline) -> None:
-    """Have the bucket say where this pipeline's tables are registered, as the settings do; and see that it is there.
+    """Note in the bucket where the settings register this pipeline's tables, and make sure that the catalog exists.
 
     Nothing is done for tables of another format.
     """
@@ -196,7 +196,7 @@ def _variable(catalog: str, name: str) -> str:
 
 
 def _prepare(kind: str, own: Mapping[str, Any]) -> None:
-    """Have pyiceberg speak to a catalog of that type as runs need it. Each needs libraries that others do without."""
+    """Prepare pyiceberg for a catalog of that type. Each needs libraries that others do without."""
     if kind == "sql":
         from bridge.lake.formats.iceberg.sql import prepare_sql
 
@@ -222,7 +222,7 @@ def _kind(name: str, properties: Mapping[str, Any]) -> str:
 
 
 def passing_errors() -> tuple[type[Exception], ...]:
-    """What a REST catalog raises for a while: it is busy, broken or silent. A commit may have had its effect."""
+    """Errors that a REST catalog raises for a while: it is busy, broken or silent. A commit may have had its effect."""
     import requests
     from pyiceberg import exceptions as kinds
 

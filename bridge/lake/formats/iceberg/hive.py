@@ -96,7 +96,7 @@ class _OwnConnections(local, _HiveClient):
 
 
 def prepare_hive() -> None:
-    """Have pyiceberg speak to Hive's metastore as we need it."""
+    """Replace pyiceberg's connection to Hive's metastore by our own."""
     from pyiceberg.catalog import hive
 
     hive._HiveClient = _OwnConnections  # type: ignore[misc]

@@ -87,11 +87,10 @@ class _Output(OutputFile):
         return _Input(self.location, self._key, self._storage)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """What becomes the file, whole, when it is closed. Names are never used twice."""
+        """A stream that becomes the file, whole, when it is closed. Names are never used twice."""
         return _Buffer(self)
 
     def put(self, data: bytes) -> None:
-        """Write the file."""
         self._storage.write(self._key, data)
         self._size = len(data)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FIRST_FIELD = 1000
 """The lowest number that a field of a partition has."""
 _ODD = re.compile(r"^(?=\d)|\W", re.ASCII)
-"""What names in Avro cannot have."""
+"""Matches what names in Avro cannot have."""
 
 
 def _partition(setting: Any) -> tuple[str, str]:
@@ -43,13 +43,13 @@ def is_partitioned_by(metadata: TableMetadata, partition_by: Sequence[Any]) -> b
 
 
 @dataclass(slots=True)
-class Layout:
+class IcebergLayout:
     """The specs and orders of a table, and those that one commit adds. Not for several threads at once."""
 
     schema: Schema
     """The columns after the commit."""
     schemas: Sequence[Schema]
-    """Those that the table has had."""
+    """The schemas that the table has had."""
     specs: list[PartitionSpec]
     orders: list[SortOrder]
     last_field: int
@@ -61,7 +61,7 @@ class Layout:
     _old: TableMetadata | None = None
 
     @classmethod
-    def of(cls, old: TableMetadata | None, schema: Schema, partition_by: Sequence[Any]) -> Layout:
+    def of(cls, old: TableMetadata | None, schema: Schema, partition_by: Sequence[Any]) -> IcebergLayout:
         """The layout of a commit that adds no file yet."""
         layout = cls(
             schema,
@@ -192,7 +192,7 @@ class Layout:
         return updates
 
     def requirements(self) -> list[Any]:
-        """What must hold for `updates`: the numbers of specs and orders are still those that were read."""
+        """The requirements of `updates`: the numbers of specs and orders are still those that were read."""
         from pyiceberg.table import update as say
 
         old = self._old

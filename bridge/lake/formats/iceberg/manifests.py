@@ -1,4 +1,4 @@
-"""What a snapshot of an Iceberg table is made of: the files that it has, in manifests, and the list of these.
+"""The parts of a snapshot of an Iceberg table: manifests, which name its files, and the list of these.
 
 All of it is new files with names that are never used again; nothing is visible before a catalog names the table's next
 metadata. A writer that crashes, or that loses the race, leaves only unused files.
@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from bridge.lake.formats.missing_stats import MissingStats
 from bridge.lake.formats.order_note import read_order
-from bridge.lake.formats.unsaid import Unsaid
 from bridge.lake.records import TableState
 from bridge.lake.storage.parallel import parallel_map
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from bridge.lake.formats.iceberg.io import BucketIO
-    from bridge.lake.formats.iceberg.layout import Layout
+    from bridge.lake.formats.iceberg.layout import IcebergLayout
 
 _MOST_MANIFESTS = 100
 """More of them are brought together in one, as a reader reads each; Iceberg's own default."""
@@ -33,8 +33,8 @@ _CODEC: Any = "gzip"
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """What a snapshot is to change: `table` is as it will be, in the folder `root`, a URI; `old` are its files now."""
+class SnapshotFiles:
+    """The change of a snapshot: `table` is as it will be, in the folder `root`, a URI; `old` are its files now."""
 
     io: BucketIO
     root: str
@@ -57,7 +57,9 @@ def files_of(io: BucketIO, root: str, metadata: TableMetadata) -> frozenset[str]
     )
 
 
-def snapshot(files: Files, metadata: TableMetadata | None, layout: Layout, summary: dict[str, str]) -> Snapshot:
+def snapshot(
+    files: SnapshotFiles, metadata: TableMetadata | None, layout: IcebergLayout, summary: dict[str, str]
+) -> Snapshot:
     """Write what a new snapshot is made of and return it; `summary` says of which commit it is, and of what kind.
 
     `layout` gets the specs and the orders that the new files need.
@@ -100,7 +102,7 @@ def _now(metadata: TableMetadata | None) -> int:
     return max(now, metadata.last_updated_ms + 1) if metadata else now
 
 
-def _operation(kind: str, files: Files) -> Any:
+def _operation(kind: str, files: SnapshotFiles) -> Any:
     from pyiceberg.table.snapshots import Operation
 
     if kind == "compact":
@@ -110,7 +112,7 @@ def _operation(kind: str, files: Files) -> Any:
     return Operation.OVERWRITE if files.added else Operation.DELETE
 
 
-def _counted(files: Files) -> dict[str, str]:
+def _counted(files: SnapshotFiles) -> dict[str, str]:
     all_ = files.table.files
     return {
         "added-data-files": str(len(files.added)),
@@ -127,7 +129,7 @@ def _counted(files: Files) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What a file's footer says of it; empty where it cannot be used."""
+    """The facts in a file's footer; empty where it cannot be used."""
 
     statistics: DataFileStatistics | None = None
     serialized: dict[str, Any] = field(default_factory=dict)
@@ -138,7 +140,7 @@ class _Footer:
 class _Writer:
     """Writes the manifests of one snapshot."""
 
-    def __init__(self, files: Files, layout: Layout, number: int) -> None:
+    def __init__(self, files: SnapshotFiles, layout: IcebergLayout, number: int) -> None:
         self.files, self.layout, self.number = files, layout, number
         self.id = uuid.uuid4()
         self._count = 0
@@ -266,7 +268,7 @@ def _boundless(footer: pq.FileMetaData) -> Iterator[str]:
     And those with NaN, whose bounds leave it out in files of older versions. How many NaN a file has is not said: of a
     file with nothing else Iceberg would claim that no value is greater than 5, where NaN is for Spark.
     """
-    nans = {".".join(path) for path in Unsaid.read(footer.metadata).nans}
+    nans = {".".join(path) for path in MissingStats.read(footer.metadata).nans}
     for at in range(footer.num_columns):
         chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
         name = footer.schema.column(at).path

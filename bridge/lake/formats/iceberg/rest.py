@@ -40,7 +40,7 @@ class TablesOnly(ConfigResponse):
 
 
 def prepare_rest(own: Mapping[str, Any]) -> None:
-    """Have pyiceberg speak to REST catalogs as we need it. `own` is what this machine's configuration says."""
+    """Make pyiceberg careful with REST catalogs. `own` is what this machine's configuration says."""
     _keep_foreign_classes_out(own)
     _believe_little()
     _limit_requests()
@@ -48,7 +48,7 @@ def prepare_rest(own: Mapping[str, Any]) -> None:
 
 
 def _keep_foreign_classes_out(own: Mapping[str, Any]) -> None:
-    """Have pyiceberg authenticate by its own classes, and by the one that this machine's configuration names.
+    """Make pyiceberg authenticate only by its own classes, and by the one that this machine's configuration names.
 
     pyiceberg would import and call whatever the answer of a REST catalog names, and who writes to the bucket names the
     server.
@@ -80,7 +80,7 @@ def _believe_little() -> None:
 
 
 def _limit_requests() -> None:
-    """Have pyiceberg wait for an answer of a REST catalog no longer than `_PATIENCE`, and follow it to no other host.
+    """Make pyiceberg wait for a REST catalog's answer no longer than `_PATIENCE`, and follow it to no other host.
 
     By itself it waits forever.
     """
@@ -103,7 +103,7 @@ def _limit_requests() -> None:
 
 
 def _send_every_field() -> None:
-    """Have the fields of our own updates sent; pyiceberg would send those of the class that it declares."""
+    """Make pyiceberg send all fields of our own updates; pyiceberg would send those of the class that it declares."""
     from pyiceberg.catalog import rest
     from pyiceberg.table import CommitTableRequest
 

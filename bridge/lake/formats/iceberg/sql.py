@@ -15,7 +15,7 @@ _PATIENCE = 10
 
 
 def prepare_sql() -> None:
-    """Have pyiceberg connect to databases as we need it."""
+    """Make pyiceberg connect to databases by our own engine."""
     from pyiceberg.catalog import sql
 
     sql.create_engine = _engine  # type: ignore[assignment, attr-defined]

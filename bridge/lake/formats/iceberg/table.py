@@ -24,8 +24,8 @@ from bridge.errors import BridgeError, CorruptLake, LakeError
 from bridge.lake.formats.iceberg.catalog import CatalogFacts, passing_errors, unreachable
 from bridge.lake.formats.iceberg.columns import columns, ids_of, mapping
 from bridge.lake.formats.iceberg.io import MISREAD, STORAGE, BucketIO, location_of
-from bridge.lake.formats.iceberg.layout import Layout, is_partitioned_by
-from bridge.lake.formats.iceberg.manifests import Files, files_of, garbage, sequence_of, snapshot
+from bridge.lake.formats.iceberg.layout import IcebergLayout, is_partitioned_by
+from bridge.lake.formats.iceberg.manifests import SnapshotFiles, files_of, garbage, sequence_of, snapshot
 from bridge.lake.formats.protocol import Commit
 from bridge.lake.records import TableState
 from bridge.lake.storage import Storage
@@ -53,7 +53,7 @@ _NEW = {"write.metadata.previous-versions-max": "100"}
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class IcebergSnapshot:
     """An Iceberg table now. `version` counts its snapshots; -1: there is no table.
 
     `commit` is the last commit of ours that it holds, `app` whose table it is. `files` are their names.
@@ -81,7 +81,7 @@ class IcebergLog:
         self.identifier = (*facts.namespace.split("."), folder.rpartition("/")[2])
         self._io = BucketIO({STORAGE: storage})
         self._facts = facts
-        self._cached = Snapshot()
+        self._cached = IcebergSnapshot()
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Do work that is safe to repeat; again, for 15 seconds, while the catalog is busy or its answers do not come.
@@ -101,19 +101,19 @@ class IcebergLog:
                     next(pauses)
                 if not isinstance(error, passing) or next(pauses, False) is False:
                     raise unreachable(self._facts, error) from error
-                self._cached = Snapshot()
+                self._cached = IcebergSnapshot()
 
-    def look(self) -> Snapshot:
+    def look(self) -> IcebergSnapshot:
         """The table as it is now. Raises `LakeError` if it cannot be read."""
         return self._patiently(self._look)
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> IcebergSnapshot:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
             table = self.catalog.load_table(self.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
-            self._cached = Snapshot()
+            self._cached = IcebergSnapshot()
             return self._cached
         if foreign := sorted(_CLASSES & table.metadata.properties.keys()):
             hint = "see who may write to the bucket; remove the property from the table by another program"
@@ -126,11 +126,11 @@ class IcebergLog:
             self._cached = self._seen(table, files_of(self._io, self.root, table.metadata))
         return self._cached
 
-    def _seen(self, table: Table, files: frozenset[str]) -> Snapshot:
+    def _seen(self, table: Table, files: frozenset[str]) -> IcebergSnapshot:
         properties = table.metadata.properties
         app = properties.get(_APP, "")
         commit = int(properties.get(_COMMIT, 0)) if app == self.app else 0
-        return Snapshot(sequence_of(table.metadata), commit, app, files, table)
+        return IcebergSnapshot(sequence_of(table.metadata), commit, app, files, table)
 
     def check(self, table: TableState | None) -> None:
         """Raise `LakeError` unless the table holds what our log says; for None, unless there is no table."""
@@ -186,19 +186,19 @@ class IcebergLog:
                 if "acquire lock" in str(error):
                     hint = "run again: if its owner was killed, Hive lets it go after hive.txn.timeout, 5 minutes"
                     raise LakeError("the metastore has the table locked", hint=hint, at=self.folder) from error
-                self._cached = Snapshot()
+                self._cached = IcebergSnapshot()
         hint = "stop the other writers, then run again"
         raise LakeError("gave up: another process keeps changing the Iceberg table", hint=hint, at=self.folder)
 
-    def _commit(self, current: Snapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
+    def _commit(self, current: IcebergSnapshot, commit: Commit, live: TableState, schema: TableSchema | None) -> None:
         from pyiceberg.table import Table
         from pyiceberg.table import update as say
 
         old = current.table.metadata if current.table else None
         new_schema = self._columns(old, schema)
-        layout = Layout.of(old, new_schema, live.partition_by)
+        layout = IcebergLayout.of(old, new_schema, live.partition_by)
         facts = {_APP: self.app, _COMMIT: str(commit.n), "singer-bridge.run": commit.run, "operation": commit.kind}
-        new = snapshot(Files(self._io, self.root, live, current.files), old, layout, facts)
+        new = snapshot(SnapshotFiles(self._io, self.root, live, current.files), old, layout, facts)
         updates = [*self._begun(old), *self._says(old, new_schema, commit), *layout.updates()]
         main: dict[str, Any] = {"ref-name": "main", "type": "branch", "snapshot-id": new.snapshot_id}
         updates += [say.AddSnapshotUpdate(snapshot=new), say.SetSnapshotRefUpdate(**main)]

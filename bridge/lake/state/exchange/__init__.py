@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.lake.state.exchange import dataspoc, meltano, olake, singer
-from bridge.lake.state.exchange.foreign import Converted, Request
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted
 from bridge.lake.state.exchange.olake_positions import TAPS
 
 
@@ -25,8 +25,8 @@ class Format:
     a folder where the tool keeps it. `taps` are those whose own positions can be converted.
     """
 
-    read: Callable[[bytes, Request], Converted]
-    write: Callable[[Any, Request], Converted]
+    read: Callable[[bytes, ConversionRequest], Converted]
+    write: Callable[[Any, ConversionRequest], Converted]
     place: Callable[[Path, str | None], Path] | None = None
     taps: Collection[str] = ()
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.state.exchange.foreign import Converted, Request, expect, one_of
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted, expect, one_of
 from bridge.protocol.singer.state_edits import parsed
 
 
-def read(data: bytes, request: Request) -> Converted:
+def read(data: bytes, request: ConversionRequest) -> Converted:
     """The STATE. It may be that of a run that was never completed: DataSpoc stores it whatever was loaded."""
     del request
     state = parsed(data, "the file")
@@ -21,7 +21,7 @@ def read(data: bytes, request: Request) -> Converted:
     return Converted(state)
 
 
-def write(state: Any, request: Request) -> Converted:
+def write(state: Any, request: ConversionRequest) -> Converted:
     """The document. Raises `SettingsError` for a STATE that is no object, or empty: DataSpoc ignores these."""
     del request
     if not isinstance(state, dict) or not state:

@@ -1,4 +1,4 @@
-"""What the formats have in common; recognizes by the shape of a document which tool wrote it."""
+"""The part that all formats share; it recognizes by the shape of a document which tool wrote it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bridge.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a person asked for. `which` is the name of a STATE where a file holds several."""
+class ConversionRequest:
+    """A person's request. `which` is the name of a STATE where a file holds several."""
 
     which: str | None = None
     streams: Collection[str] = ()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.state.exchange.foreign import Converted, Request, expect, one_of
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted, expect, one_of
 from bridge.protocol.singer.state_edits import parsed
 
 _SPLIT = {"completed", "partial"}
 
 
-def read(data: bytes, request: Request) -> Converted:
+def read(data: bytes, request: ConversionRequest) -> Converted:
     """The STATE that Meltano's next run would pass to the tap."""
     document = parsed(data, "the file")
     expect(document, "meltano")
@@ -44,8 +44,8 @@ def _over(below: Any, above: Any) -> Any:
     return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
 
 
-def write(state: Any, request: Request) -> Converted:
-    """What `meltano state set STATE_ID --input-file FILE` takes."""
+def write(state: Any, request: ConversionRequest) -> Converted:
+    """Convert to the file that `meltano state set STATE_ID --input-file FILE` takes."""
     del request
     return Converted({"singer_state": state})
 

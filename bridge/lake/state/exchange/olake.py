@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.state.exchange.foreign import Converted, Request, expect
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted, expect
 from bridge.lake.state.exchange.olake_positions import (
     TAPS,
-    Position,
+    OlakePosition,
     bookmark_of,
     global_position,
     global_state,
@@ -40,7 +40,7 @@ _LOG_POSITIONS = {"_data", "resume_token", "lsn"}
 """Where MongoDB and SQL Server keep their position: in the stream, in place of a cursor."""
 _KEY, _VALUE = "replication_key", "replication_key_value"
 _NOTES = {"version", "last_replication_method"}
-"""What some taps note beside the cursor, and OLake has no use for."""
+"""The notes that some taps leave beside the cursor, and OLake has no use for."""
 _UNKNOWN_START = "the file does not say whether OLake's first load was complete: compare the numbers of rows"
 
 
@@ -53,13 +53,13 @@ class _LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _OlakeStream:
     """One stream of OLake's file."""
 
     namespace: str
     stream: str
     cursors: dict[str, Any]
-    position: Position | None
+    position: OlakePosition | None
     """In the database's log."""
     in_log: bool
     """Whether OLake reads the stream from there."""
@@ -67,7 +67,7 @@ class _Entry:
     """Whether the first load is complete; None where an early version did not say it."""
 
 
-def read(data: bytes, request: Request) -> Converted:
+def read(data: bytes, request: ConversionRequest) -> Converted:
     """The STATE of the streams that can be carried over.
 
     Raises `SettingsError` if there is none, or for a stream that was asked for and cannot be.
@@ -94,7 +94,7 @@ def read(data: bytes, request: Request) -> Converted:
     return Converted({"bookmarks": bookmarks}, tuple(notes))
 
 
-def _refuse(left_out: dict[str, _LeftOut], request: Request, *, any_left: bool, nothing: str) -> None:
+def _refuse(left_out: dict[str, _LeftOut], request: ConversionRequest, *, any_left: bool, nothing: str) -> None:
     """Raise `SettingsError` for a stream that was asked for and is left out, or if all are."""
     if left_out and (request.streams or not any_left):
         name, why = next(iter(left_out.items()))
@@ -103,7 +103,7 @@ def _refuse(left_out: dict[str, _LeftOut], request: Request, *, any_left: bool, 
         raise SettingsError(nothing, hint="it has nothing to go on from: start without it")
 
 
-def _entries(document: dict[str, Any]) -> list[_Entry]:
+def _entries(document: dict[str, Any]) -> list[_OlakeStream]:
     """The file's streams, each once: those that are read from the log may be in both of its lists."""
     common = document.get("global")
     common = common if isinstance(common, dict) else {}
@@ -111,7 +111,7 @@ def _entries(document: dict[str, Any]) -> list[_Entry]:
     followed = {_names(str(name)) for name in common.get("streams") or []}
     entries = [_entry(each, document, position, followed) for each in document.get("streams") or []]
     listed = {(entry.namespace, entry.stream) for entry in entries}
-    return entries + [_Entry(*names, {}, position, True, True) for names in sorted(followed - listed)]
+    return entries + [_OlakeStream(*names, {}, position, True, True) for names in sorted(followed - listed)]
 
 
 def _names(name: str) -> tuple[str, str]:
@@ -121,8 +121,8 @@ def _names(name: str) -> tuple[str, str]:
 
 
 def _entry(
-    entry: Any, document: dict[str, Any], common: Position | None, followed: Collection[tuple[str, str]]
-) -> _Entry:
+    entry: Any, document: dict[str, Any], common: OlakePosition | None, followed: Collection[tuple[str, str]]
+) -> _OlakeStream:
     try:
         names = str(entry.get("namespace") or ""), str(entry["stream"])
         state, mode = dict(entry.get("state") or {}), str(entry.get("sync_mode") or "")
@@ -137,11 +137,11 @@ def _entry(
     elif is_loaded and names not in followed:
         is_loaded = None
     cursors = {key: value for key, value in state.items() if key and key != "chunks" and value is not None}
-    return _Entry(*names, cursors, stream_position(state) if own else common, in_log, is_loaded)
+    return _OlakeStream(*names, cursors, stream_position(state) if own else common, in_log, is_loaded)
 
 
-def _by_name(entries: list[_Entry], tap: str | None) -> dict[str, _Entry]:
-    named: dict[str, _Entry] = {}
+def _by_name(entries: list[_OlakeStream], tap: str | None) -> dict[str, _OlakeStream]:
+    named: dict[str, _OlakeStream] = {}
     for entry in entries:
         name = name_of(tap, entry.namespace, entry.stream)
         if name in named:
@@ -151,7 +151,7 @@ def _by_name(entries: list[_Entry], tap: str | None) -> dict[str, _Entry]:
     return named
 
 
-def _bookmark(entry: _Entry, tap: str | None) -> dict[str, Any] | _LeftOut:
+def _bookmark(entry: _OlakeStream, tap: str | None) -> dict[str, Any] | _LeftOut:
     cursors = entry.cursors
     if not cursors and not entry.in_log:
         return {}  # OLake would start it from the beginning, too
@@ -174,7 +174,7 @@ _INCOMPLETE = (
 )
 
 
-def _from_log(entry: _Entry, tap: str | None) -> dict[str, Any] | _LeftOut:
+def _from_log(entry: _OlakeStream, tap: str | None) -> dict[str, Any] | _LeftOut:
     if entry.position is None:
         reason = "OLake reads it from the database's log, and its position is not one that we know"
         return _LeftOut(reason, "let the tap load it anew")
@@ -187,7 +187,7 @@ def _from_log(entry: _Entry, tap: str | None) -> dict[str, Any] | _LeftOut:
     return result
 
 
-def write(state: Any, request: Request) -> Converted:
+def write(state: Any, request: ConversionRequest) -> Converted:
     """The document with the streams that OLake can go on with.
 
     Raises `SettingsError` if there is none, or for a stream that was asked for and cannot be.
@@ -199,7 +199,7 @@ def write(state: Any, request: Request) -> Converted:
         hint = "let the pipeline run to its end first, or choose streams with --stream"
         raise SettingsError("OLake has no place for a part of this STATE", hint=hint, keys=", ".join(rest))
     bookmarks = (state or {}).get("bookmarks", {})
-    entries, common, left_out = list[dict[str, Any]](), dict[str, Position](), dict[str, _LeftOut]()
+    entries, common, left_out = list[dict[str, Any]](), dict[str, OlakePosition](), dict[str, _LeftOut]()
     for name, bookmark in bookmarks.items():
         position = position_of(request.tap or "", bookmark)
         if position and is_common(position):
@@ -223,11 +223,11 @@ def write(state: Any, request: Request) -> Converted:
     return Converted(document, tuple(notes))
 
 
-def _export_hint(request: Request, hint: str) -> str:
+def _export_hint(request: ConversionRequest, hint: str) -> str:
     return hint if request.tap else f"{hint}; if it is a position in a log, name the tap with --as"
 
 
-def _state(bookmark: dict[str, Any], position: Position | None) -> dict[str, Any]:
+def _state(bookmark: dict[str, Any], position: OlakePosition | None) -> dict[str, Any]:
     if position:
         return {"chunks": []} | ({} if is_common(position) else stream_state(position))
     return {"chunks": [], bookmark[_KEY]: bookmark[_VALUE]} if bookmark else {}

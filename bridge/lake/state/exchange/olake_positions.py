@@ -47,38 +47,38 @@ TAPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OlakePosition:
     """Where a stream is. `value`: a token, an LSN as a number or as 20 hex digits, or a file and a byte in it."""
 
     kind: str
     value: Any
 
 
-def stream_position(state: dict[str, Any]) -> Position | None:
+def stream_position(state: dict[str, Any]) -> OlakePosition | None:
     """The position in the `state` of OLake's entry for one stream."""
     token = state.get("_data") or (state.get("resume_token") or {}).get("_data")
     if isinstance(token, str):
-        return Position(TOKEN, token)
+        return OlakePosition(TOKEN, token)
     return _cdc(state.get("lsn"))
 
 
-def global_position(state: Any) -> Position | None:
+def global_position(state: Any) -> OlakePosition | None:
     """The common position in the `state` of OLake's `global`. Earlier versions kept MySQL's one level higher."""
     if not isinstance(state, dict):
         return None
     lsn, inner = state.get("lsn"), state.get("state")
     if isinstance(lsn, str) and re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", lsn):
         high, low = lsn.split("/")
-        return Position(WAL, (int(high, 16) << 32) + int(low, 16))
+        return OlakePosition(WAL, (int(high, 16) << 32) + int(low, 16))
     place = (inner if isinstance(inner, dict) else state).get("position") or {}
     if isinstance(place.get("Name"), str) and isinstance(place.get("Pos"), int):
-        return Position(BINLOG, (place["Name"], place["Pos"]))
+        return OlakePosition(BINLOG, (place["Name"], place["Pos"]))
     return _cdc(lsn)
 
 
-def _cdc(lsn: Any) -> Position | None:
+def _cdc(lsn: Any) -> OlakePosition | None:
     digits = str(lsn).replace(":", "").lower()
-    return Position(CDC, digits) if re.fullmatch(r"[0-9a-f]{20}", digits) else None
+    return OlakePosition(CDC, digits) if re.fullmatch(r"[0-9a-f]{20}", digits) else None
 
 
 def name_of(tap: str | None, namespace: str, table: str) -> str:
@@ -88,7 +88,7 @@ def name_of(tap: str | None, namespace: str, table: str) -> str:
     return f"{namespace}-{table}" if namespace else table
 
 
-def bookmark_of(tap: str, position: Position) -> dict[str, Any] | None:
+def bookmark_of(tap: str, position: OlakePosition) -> dict[str, Any] | None:
     """The bookmark from which the tap resumes; None if it does not read positions of this kind."""
     value = position.value
     if tap not in TAPS or TAPS[tap].kind != position.kind:
@@ -116,7 +116,7 @@ def _oplog(token: str) -> dict[str, Any] | None:
     return {**_LOG_BASED, "initial_full_table_complete": True, **time, "version": VERSION}
 
 
-def position_of(tap: str, bookmark: Any) -> Position | None:
+def position_of(tap: str, bookmark: Any) -> OlakePosition | None:
     """The position in a bookmark of the tap, for OLake; None if OLake could not go on from this bookmark.
 
     A time of MongoDB's oplog is no token, and a stream of meltanolabs-tap-mongodb does not say its database.
@@ -135,15 +135,15 @@ def position_of(tap: str, bookmark: Any) -> Position | None:
     elif TAPS[tap].kind == BINLOG and "max_pk_values" not in bookmark:
         file, place = bookmark.get("log_file"), bookmark.get("log_pos")
         value = (file, place) if isinstance(file, str) and isinstance(place, int) else None
-    return None if value is None else Position(TAPS[tap].kind, value)
+    return None if value is None else OlakePosition(TAPS[tap].kind, value)
 
 
-def stream_state(position: Position) -> dict[str, Any]:
+def stream_state(position: OlakePosition) -> dict[str, Any]:
     """The position as OLake keeps it in the entry of one stream."""
     return {"_data" if position.kind == TOKEN else "lsn": position.value}
 
 
-def global_state(positions: Collection[Position], server_id: int) -> dict[str, Any]:
+def global_state(positions: Collection[OlakePosition], server_id: int) -> dict[str, Any]:
     """The earliest of several positions as OLake keeps it for all streams of PostgreSQL, or of MySQL."""
     kinds = {position.kind for position in positions}
     assert len(kinds) == 1
@@ -154,7 +154,7 @@ def global_state(positions: Collection[Position], server_id: int) -> dict[str, A
     return {"server_id": server_id, "state": {"position": {"Name": file, "Pos": place}}}
 
 
-def is_common(position: Position) -> bool:
+def is_common(position: OlakePosition) -> bool:
     """Whether OLake keeps one such position for all streams."""
     return position.kind in (WAL, BINLOG)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.lake.state.exchange.foreign import Converted, Request, expect
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted, expect
 from bridge.protocol.singer.state_edits import check_shape, parsed
 
 
-def read(data: bytes, request: Request) -> Converted:
+def read(data: bytes, request: ConversionRequest) -> Converted:
     """The STATE; of several lines the last one's, as a target prints one for each time that it was durable.
 
     Raises `SettingsError` for a tap's whole output: only a target knows how much of it was loaded.
@@ -35,7 +35,7 @@ def _is_object(line: bytes) -> bool:
     return line.strip().startswith(b"{") and line.strip().endswith(b"}")
 
 
-def write(state: Any, request: Request) -> Converted:
+def write(state: Any, request: ConversionRequest) -> Converted:
     """The bare value, for a tap's `--state`."""
     del request
     return Converted(state)

@@ -1,4 +1,4 @@
-"""What a run needs of a container of Azure, and what the container itself may forbid."""
+"""Checks of a container of Azure: what a run needs of it, and what the container itself may forbid."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What one process needs to talk to an account."""
+    """The clients with which one process talks to an account."""
 
     once: BlobServiceClient
     """Sends each request once: for conditional puts, which must know the outcome of each."""

@@ -21,7 +21,7 @@ from bridge.errors import LakeError
 from bridge.lake.storage.azure.clients import Access
 
 FAILURES = (AzureError, ValueError)
-"""What Azure's library raises; `ValueError` for an invalid address."""
+"""The errors that Azure's library raises; `ValueError` for an invalid address."""
 
 _RETRY = "check the network and the store, then run again; nothing that was committed is lost"
 _ROLE = (

@@ -1,4 +1,4 @@
-"""What a run needs of a bucket of Google Cloud Storage: rights are tried, and the settings of the bucket looked up."""
+"""Checks of a bucket of Google Cloud Storage: rights are tried, and the settings of the bucket looked up."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FAILURES = (
     OSError,
     ValueError,
 )
-"""What Google's library raises, and those below it; `ValueError` for an invalid address."""
+"""The errors that Google's library raises, and those below it; `ValueError` for an invalid address."""
 
 _ON_THE_WAY = (
     DataCorruption,
@@ -65,7 +65,7 @@ _HINTS = {
 _REASON_HINTS = {
     "retentionPolicyNotMet": "remove the bucket's retention policy, or choose another bucket: objects must be replaced",
     "objectUnderActiveHold": "switch off the bucket's default hold, or choose another bucket: objects must be replaced",
-    "userProjectMissing": "the bucket lets who asks pay: set destination.gcs.project to the project that pays",
+    "userProjectMissing": "the requester pays for this bucket: set destination.gcs.project to the project that pays",
     "billingNotEnabled": "enable billing for the project of the bucket",
     "accountDisabled": "enable billing for the project of the bucket",
 }
@@ -139,7 +139,7 @@ def _answered(error: Any, action: str) -> tuple[str, str]:
 
 
 def _answer(error: Any) -> dict[str, Any]:
-    """What the answer's body says: `message` and `errors`; empty if it does not say it in Google's way."""
+    """The error in the answer's body: `message` and `errors`; empty if it is not in Google's form."""
     try:
         body = json.loads(error.response.text)["error"]
     except (AttributeError, LookupError, TypeError, ValueError, RuntimeError, requests.RequestException):

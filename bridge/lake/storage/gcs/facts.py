@@ -27,7 +27,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a bucket's owner has set."""
+    """The settings that a bucket's owner has made."""
 
     location: str
     versioning: bool

@@ -205,7 +205,7 @@ class _Upload:
 
 
 def _patiently(work: Callable[[], T]) -> T:
-    """What it returns. Tries again for a minute what may pass; the library's own retries would lose their answers."""
+    """Do the work; tries again for a minute what may pass; the library's own retries would lose their answers."""
     return _PATIENCE(work)()  # type: ignore[no-any-return]
 
 

@@ -100,7 +100,7 @@ class LocalStorage:
         return [f"{self.uri}/{key}" for key in keys]
 
     def _place_of(self, paths: Sequence[str]) -> Path:
-        """What an error names: the file, or of many the bucket."""
+        """The path that an error names: the file, or of many the bucket."""
         return Path(paths[0]) if len(paths) == 1 else self.root
 
     def for_libraries(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a run needs of an object store: each right is tried, each condition, a copy and an upload.
+"""Checks of an object store: each right is tried, each condition, a copy and an upload.
 
 All trials are below a prefix that no reader sees, and are removed.
 """

@@ -38,7 +38,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """What was seen of a file to publish: it is visible, or pending."""
+    """The state of a file to publish: it is visible, or pending."""
 
     target: _Target
     visible: bool = False
@@ -94,7 +94,7 @@ def _is_pending(store: ObjectStore, add: Add) -> bool:
 
 
 def _look(store: ObjectStore, target: _Target) -> _Status | None:
-    """Whether a file is visible or pending; None if it is neither."""
+    """Look at a file: it is visible or pending; None if it is neither."""
     # Before the pending object is deleted, the object is the one that this commit replaces, or its successor.
     old = store.head(target.add.key) if target.trash else None
     if target.trash and target.is_there(old):

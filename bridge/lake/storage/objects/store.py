@@ -16,7 +16,7 @@ class Absent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a store says of an object."""
+    """The facts that a store keeps about an object."""
 
     size: int
     """Bytes."""

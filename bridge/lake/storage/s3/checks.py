@@ -1,4 +1,4 @@
-"""What a run needs of an S3 bucket: each right is tried, and the rules of the bucket itself are looked up.
+"""Checks of an S3 bucket: each right is tried, and the rules of the bucket itself are looked up.
 
 All trials are below a prefix that no reader sees, and are removed.
 """

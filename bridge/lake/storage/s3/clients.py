@@ -26,7 +26,7 @@ _CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What one process needs to talk to a store."""
+    """The clients with which one process talks to a store."""
 
     once: Any
     """Sends each request once: for conditional puts, which must know the outcome of each."""

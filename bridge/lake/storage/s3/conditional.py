@@ -1,4 +1,4 @@
-"""Whether a store that speaks S3 keeps two writers apart."""
+"""Try whether a store that speaks S3 keeps two writers apart."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ from botocore.exceptions import (
 from bridge.errors import LakeError
 
 FAILURES = (BotoCoreError, ClientError, ValueError)
-"""What boto3 raises; `ValueError` for an invalid address."""
+"""The errors that boto3 raises; `ValueError` for an invalid address."""
 
 TORN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
-"""What reading an answer raises when the connection ends in the middle of it."""
+"""The errors that reading an answer raises when the connection ends in the middle of it."""
 
 _RETRY = "check the network and the store, then run again; nothing that was committed is lost"
 _PASSING_CODES = {

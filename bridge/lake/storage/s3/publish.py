@@ -42,7 +42,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """What was seen of a file to publish: it is visible, or pending."""
+    """The state of a file to publish: it is visible, or pending."""
 
     target: _Target
     parts: Parts
@@ -102,7 +102,7 @@ def settle_rewrites(bucket: Bucket, changes: Sequence[Change]) -> list[Rewrite]:
 
 
 def _look(bucket: Bucket, target: _Target) -> _Status | None:
-    """Whether a file is visible or pending; None if it is neither."""
+    """Look at a file: it is visible or pending; None if it is neither."""
     # Before the upload is completed or aborted, the object is the one that this commit replaces, and no later one.
     old = bucket.head(target.add.key) if target.trash else None
     # In this order: a file that another writer publishes in between is seen as visible, never as missing.

@@ -7,10 +7,10 @@ from bridge.lake.commit.open import open_pipeline
 from bridge.lake.records import RejectFile
 from bridge.lake.storage import Storage
 from bridge.load.maintain.rejects.rewrite import rewritten
-from bridge.load.maintain.rejects.survey import Criteria, Group, find, groups, orphans, read
+from bridge.load.maintain.rejects.survey import Criteria, RejectGroup, find, groups, orphans, read
 
 
-def purge(storage: Storage, pipeline: str, criteria: Criteria) -> tuple[list[Group], int, list[str]]:
+def purge(storage: Storage, pipeline: str, criteria: Criteria) -> tuple[list[RejectGroup], int, list[str]]:
     """Delete the requested rejects; return what they were, the last commit now, and what recovery had to do.
 
     Unless a stream or a reason is given, files that no commit counts are deleted, too. A file is deleted only after the

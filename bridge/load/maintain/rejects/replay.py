@@ -52,7 +52,7 @@ _REFUSED = "of a commit that the guard refused: the next run brings these record
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """The result for one stream's rejects: `fit` records are rows now, `left` counts the others by reason.
 
     `why`: the reason if nothing of the stream can be loaded, otherwise empty.
@@ -65,12 +65,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did, or would do. `commit` is the last one now; if nothing fits, the replay made none.
+    """The result of a replay, or of its rehearsal. `commit` is the last one now; if nothing fits, the replay made none.
 
     `unread`: how many requested records a rehearsal left out, as it read a sample.
     """
 
-    streams: dict[str | None, Outcome]
+    streams: dict[str | None, ReplayOutcome]
     commit: int
     notes: tuple[str, ...] = ()
     unread: int = 0
@@ -91,14 +91,14 @@ class _Work:
 
 
 def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria, most_bytes: int | None = None) -> Replayed:
-    """What a replay would do now; nothing is written. With `most_bytes` the first files of about so many are read."""
+    """Rehearse a replay as of now; nothing is written. With `most_bytes` the first files of about so many are read."""
     log = Log(storage, pipeline.name)
-    view = log.view(log.latest())
-    files = find(storage, pipeline.name, view, criteria)
+    snapshot = log.view(log.latest())
+    files = find(storage, pipeline.name, snapshot, criteria)
     chosen = files if most_bytes is None else first_files(files, most_bytes)
-    streams, _ = _judged(storage, pipeline, view, criteria, _placement(storage, pipeline, view), chosen)
+    streams, _ = _judged(storage, pipeline, snapshot, criteria, _placement(storage, pipeline, snapshot), chosen)
     unread = sum(group.records for group in groups(files[len(chosen) :], criteria))
-    return Replayed(streams, view.n, unread=unread)
+    return Replayed(streams, snapshot.n, unread=unread)
 
 
 def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
@@ -119,23 +119,23 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
 
-def _placement(storage: Storage, pipeline: Pipeline, view: Snapshot) -> TablePlanner:
-    return TablePlanner(storage, pipeline, view, None, full=False, append=False)
+def _placement(storage: Storage, pipeline: Pipeline, snapshot: Snapshot) -> TablePlanner:
+    return TablePlanner(storage, pipeline, snapshot, None, full=False, append=False)
 
 
 def _judged(
     storage: Storage,
     pipeline: Pipeline,
-    view: Snapshot,
+    snapshot: Snapshot,
     criteria: Criteria,
     placement: TablePlanner,
     requested: Iterable[RejectFile],
-) -> tuple[dict[str | None, Outcome], list[_Work]]:
+) -> tuple[dict[str | None, ReplayOutcome], list[_Work]]:
     """Read the requested rejects with the columns that their tables have now."""
-    outcomes: dict[str | None, Outcome] = {}
+    outcomes: dict[str | None, ReplayOutcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in requested:
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, ReplayOutcome(why=_obstacle(file.stream, pipeline, snapshot)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
@@ -146,7 +146,7 @@ def _judged(
     for stream, of_stream in files.items():
         rejects = {file.file: list(read(storage, file)) for file in of_stream}
         names = {name for those in rejects.values() for reject in those for name in properties_of(raw_of(reject))}
-        work = _Work(stream, _columns(storage, pipeline, stream, view, placement, names))
+        work = _Work(stream, _columns(storage, pipeline, stream, snapshot, placement, names))
         for file in of_stream:
             _judge(file, rejects[file.file], criteria, work, outcomes[stream])
         if work.lines:
@@ -154,14 +154,14 @@ def _judged(
     return outcomes, works
 
 
-def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
+def _obstacle(stream: str | None, pipeline: Pipeline, snapshot: Snapshot) -> str:
     """Why nothing of a stream can be loaded; empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
-    table = view.tables.get(stream)
+    table = snapshot.tables.get(stream)
     if table is None or table.schema is None:
         return "it has no table yet: run the pipeline first"
-    if stream in view.staged:
+    if stream in snapshot.staged:
         return "its table is half loaded: run the pipeline first"
     merged = is_merged(pipeline, stream, table)
     if merged is None:
@@ -177,10 +177,10 @@ def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
 
 
 def _columns(
-    storage: Storage, pipeline: Pipeline, stream: str, view: Snapshot, placement: TablePlanner, names: set[str]
+    storage: Storage, pipeline: Pipeline, stream: str, snapshot: Snapshot, placement: TablePlanner, names: set[str]
 ) -> TableSchema:
     """The table's columns, for records with these properties; what the settings leave out is left out."""
-    columns = read_schema(storage, pipeline.name, view.tables[stream].schema or "")
+    columns = read_schema(storage, pipeline.name, snapshot.tables[stream].schema or "")
     properties: dict[str, Any] = {source(field): {} for field in columns.arrow}
     placement.open(Schema(stream, {"properties": properties}, None, None))
     reading = pa.schema(without_variants(columns.arrow))
@@ -191,7 +191,9 @@ def _columns(
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)
 
 
-def _judge(file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, work: _Work, outcome: Outcome) -> None:
+def _judge(
+    file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, work: _Work, outcome: ReplayOutcome
+) -> None:
     """Decide which records of a file fit. A file of which none does stays as it is."""
     requested = [number for number, reject in enumerate(rejects) if criteria.says(reject["reason"])]
     raw = {number: raw_of(rejects[number]) for number in requested}
@@ -232,16 +234,16 @@ def _commit(
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
     ledger.add(SealedBatch(1, bundles), [write_bundle(context, 1, bundle) for bundle in bundles])
-    view, consumed, remaining = committer.view, [], []
+    snapshot, consumed, remaining = committer.view, [], []
     for work in works:
         for file, left in work.left:
             consumed.append(file.file)
             remaining += [rewritten(committer, file, left)] if left else []
     barrier = Barrier(
-        state=view.state,
+        state=snapshot.state,
         merged=False,
         publish={work.stream: "append" for work in works},
-        staged={stream: stage.version for stream, stage in view.staged.items()},
+        staged={stream: stage.version for stream, stage in snapshot.staged.items()},
         schemas={work.stream: work.schema for work in works},
         end=False,
     )

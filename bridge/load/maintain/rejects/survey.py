@@ -43,7 +43,7 @@ class Criteria:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RejectGroup:
     """Rejects of one stream and run that have one reason."""
 
     stream: str | None
@@ -53,10 +53,10 @@ class Group:
     bytes: int
 
 
-def find(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> list[RejectFile]:
+def find(storage: Storage, pipeline: str, snapshot: Snapshot, criteria: Criteria) -> list[RejectFile]:
     """The committed files that hold any of the requested rejects, oldest run first."""
-    existing = set(_listed(storage, pipeline)) if view.rejects else set()
-    files = [file for key, file in view.rejects.items() if key in existing]  # retention deletes some
+    existing = set(_listed(storage, pipeline)) if snapshot.rejects else set()
+    files = [file for key, file in snapshot.rejects.items() if key in existing]  # retention deletes some
     requested = [f for f in files if criteria.file(f.stream, f.run) and any(map(criteria.says, f.reasons))]
     return sorted(requested, key=lambda file: (file.run, file.commit or 0, file.stream or "", file.file))
 
@@ -79,7 +79,7 @@ def _listed(storage: Storage, pipeline: str) -> list[str]:
     return [key for keys in names for key in keys if key.endswith(".jsonl")]
 
 
-def groups(files: list[RejectFile], criteria: Criteria) -> list[Group]:
+def groups(files: list[RejectFile], criteria: Criteria) -> list[RejectGroup]:
     """Sum up the requested rejects, in the order of the files."""
     records: Counter[tuple[str | None, str, str]] = Counter()
     sizes: Counter[tuple[str | None, str, str]] = Counter()
@@ -88,16 +88,16 @@ def groups(files: list[RejectFile], criteria: Criteria) -> list[Group]:
             if criteria.says(reason):
                 records[file.stream, file.run, reason] += lines
                 sizes[file.stream, file.run, reason] += size
-    return [Group(*key, count, sizes[key]) for key, count in records.items()]
+    return [RejectGroup(*key, count, sizes[key]) for key, count in records.items()]
 
 
-def orphans(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> list[str]:
+def orphans(storage: Storage, pipeline: str, snapshot: Snapshot, criteria: Criteria) -> list[str]:
     """The files that no commit counts: runs that died left them, or they were taken back or replayed.
 
     Call it only while you hold the pipeline: a run that is alive has files that are not committed yet.
     """
-    staged = {reject.file for stage in view.staged.values() for reject in stage.rejects}
-    loose = (key for key in _listed(storage, pipeline) if key not in view.rejects and key not in staged)
+    staged = {reject.file for stage in snapshot.staged.values() for reject in stage.rejects}
+    loose = (key for key in _listed(storage, pipeline) if key not in snapshot.rejects and key not in staged)
     return sorted(key for key in loose if criteria.run in (None, run_of(key)))
 
 
@@ -116,9 +116,11 @@ def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:
         yield reject
 
 
-def rejected_records(storage: Storage, pipeline: str, view: Snapshot, criteria: Criteria) -> Iterator[dict[str, Any]]:
+def rejected_records(
+    storage: Storage, pipeline: str, snapshot: Snapshot, criteria: Criteria
+) -> Iterator[dict[str, Any]]:
     """Yield the requested rejects, those of the oldest run first."""
-    for file in find(storage, pipeline, view, criteria):
+    for file in find(storage, pipeline, snapshot, criteria):
         yield from (reject for reject in read(storage, file) if criteria.says(reject["reason"]))
 
 

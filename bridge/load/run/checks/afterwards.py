@@ -1,4 +1,4 @@
-"""What is left to say after a load that ended well."""
+"""Warnings after a load that ended well."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ TEXT_COLUMN = "text_column"
 _UNLESS = "If that is not meant, correct the type in the tap's settings or catalog, then"
 _EXACT = "give it multipleOf in the catalog, such as 0.01 for two digits after the point (docs/types.md), then"
 COMPLETE = "Set `replication_method: FULL_TABLE, load_method: auto` for the stream, or another replication_key"
-"""What to do about rows without a replication key."""
+"""The advice for rows without a replication key."""
 
 
 @dataclass(slots=True)
 class ChangedValues:
-    """Of one stream in one run."""
+    """The values of one stream that one run changed or found null."""
 
     texts: dict[str, str] = field(default_factory=dict)
     """Columns that become text, and how."""

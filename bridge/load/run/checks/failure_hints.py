@@ -13,7 +13,7 @@ from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline
 
 _RESET = "Unable to resume change stream from resume token. Resetting resume token."
-"""What meltanolabs-tap-mongodb writes to stderr before it goes on without its bookmark (MongoDB before 4.2)."""
+"""The line of meltanolabs-tap-mongodb on stderr before it goes on without its bookmark (MongoDB before 4.2)."""
 _NO_LOG = re.compile(
     "resume point may no longer be in the oplog|ChangeStreamHistoryLost|resume token was not found"
     "|Could not find first log file name in binary log index|binary log\\(s\\) no longer exist"
@@ -44,7 +44,7 @@ def explained(error: BridgeError, pipeline: Pipeline, catalog: Catalog | None) -
 
 
 def _expired(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
-    """Of a tap whose bookmark the database can no longer follow; empty if it said no such thing."""
+    """The hint for a tap whose bookmark the database can no longer follow; empty if it said no such thing."""
     if not _NO_LOG.search(words):
         return ""
     streams = log_based(pipeline, catalog)
@@ -52,7 +52,7 @@ def _expired(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
 
 
 def _no_table(words: str, pipeline: Pipeline, catalog: Catalog | None) -> str:
-    """Of a tap that failed for a table which the catalog has and the source has not; empty if it said no such thing."""
+    """The hint if the source lacks a table of the catalog; empty if it said no such thing."""
     named = {(match[1] or match[2]).replace(".", "-") for match in _NO_TABLE.finditer(words)}
     streams = stream_ids(catalog) if catalog else []
     lost = [name for name in streams if any(name == one or name.endswith(f"-{one}") for one in named)]
@@ -69,7 +69,7 @@ def restarted(log: bytes) -> bool:
 
 
 def _not_held_back(pipeline: Pipeline) -> str:
-    """Of a tap that failed, though the settings let streams be held back; empty if they do not."""
+    """The hint if a tap fails though the settings hold streams back; empty if they do not."""
     streams = [glob for glob, keys in pipeline.streams.items() if keys.on_error == "hold"]
     if not streams:
         return ""

@@ -1,4 +1,4 @@
-"""What the bookmarks of a run depend on, so that the next run can warn if that has changed.
+"""The facts that a run's bookmarks depend on, so that the next run can warn if they have changed.
 
 A bookmark is a value of one column, read by one version of a tap with some settings. The fingerprint is part of the run
 record. It holds no secret, and only hashes of other settings.
@@ -99,7 +99,7 @@ def noticed(
     streams: Collection[str],
     state: Any,
 ) -> list[str]:
-    """What changed since the last successful run, for a run that is about to start.
+    """Warnings about changes since the last successful run, for a run that is about to start.
 
     `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log.
     """
@@ -156,7 +156,7 @@ def _stream(
 def _outcome(method: str) -> str:
     if method == "FULL_TABLE":
         return "its table will be replaced by what the tap sends, unless load_method is append-only"
-    return "all of its rows may come once more, beside those that its table has"
+    return "all of its rows may be extracted again, and added a second time"
 
 
 def _tap(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:

@@ -121,7 +121,7 @@ class HeldBack:
     def _spread(self, held: str) -> None:
         family = self._family(held)
         for other in sorted(family - self.errors.keys()):
-            text = f"it goes together with {held}, which is held back"
+            text = f"{held} failed, and this stream shares a bookmark with it"
             self.errors[other] = DataError(text, hint=f"see what holds {held} back")
         self.names |= self._pipeline.all_names(family)
 
@@ -137,7 +137,7 @@ class HeldBack:
             family |= more | parents
 
     def _parent(self, stream: str) -> str | None:
-        """The id of a stream's parent; its own id if it is declared to have none; None if nobody says."""
+        """The parent's id. The stream's own id: the settings say that it has no parent. None: unknown."""
         entry = stream_entry(self._catalog, stream)
         parent = self._pipeline.stream(stream).parent or (entry and root_facts(entry).get("parent-tap-stream-id"))
         return self._id(str(parent)) if parent else None

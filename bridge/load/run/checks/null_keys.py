@@ -60,7 +60,7 @@ def _nulls(lake: Storage, pipeline: str, table: TableState, method: Method) -> C
 
 
 def _nulls_of(lake: Storage, column: str, key: str) -> int:
-    """What a file's footer says; a file that is older than the column has none of it."""
+    """Count a column's nulls by a file's footer; a file that is older than the column has none."""
     with suppress(BridgeError, OSError, ValueError):
         chunks = column_statistics(lake, key, column)
         return sum(facts.null_count for facts in chunks if facts and facts.has_null_count)

@@ -30,7 +30,7 @@ _UPSERT = "load_method: upsert has each row once, by its key"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What one run did to one appended stream."""
+    """The rows that one run appended to one stream's table."""
 
     stream: str
     names: tuple[str, ...]
@@ -156,7 +156,7 @@ def _value(mark: Any) -> Any:
 
 
 def column_statistics(lake: Storage, key: str, column: str) -> list[Any]:
-    """What the file's footer says of a column, by row group; None where it says nothing."""
+    """A column's statistics in the file's footer, by row group; None where there are none."""
     import pyarrow.parquet as pq  # here: few runs need it
 
     with lake.open(key) as file:

@@ -36,7 +36,7 @@ from msgspec import UNSET, structs
 
 from bridge.errors import LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.rollback import Plan, TableRollback, commit_plan, plan
+from bridge.lake.commit.rollback import RollbackPlan, TableRollback, commit_plan, plan
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import CommitRecord
@@ -55,7 +55,7 @@ def same_state(one: Any, other: Any) -> bool:
 
 
 class ReplayGuard:
-    """What one run rolls back, found when it opens.
+    """The rollback that one run makes, prepared when it opens.
 
     `state` is the STATE that its tap starts from, as far as it is known.
 
@@ -65,7 +65,7 @@ class ReplayGuard:
     def __init__(self, committer: Committer, start: Start | None, *, accepts_missing: bool = False) -> None:
         """Raise `SettingsError` for a STATE that somebody took back, unless the run `accepts_missing` rows."""
         self._committer = committer
-        self._plan: Plan | None = None
+        self._plan: RollbackPlan | None = None
         self._m = 0
         self._facts: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -122,7 +122,7 @@ class ReplayGuard:
             reason = f"the tap was started again from the STATE of commit {self._m}, and sends these rows once more"
             commit_plan(self._committer, plan, reason=reason, supersedes=True, **self._facts)
 
-    def _without(self, plan: Plan, spared: Collection[str]) -> Plan | None:
+    def _without(self, plan: RollbackPlan, spared: Collection[str]) -> RollbackPlan | None:
         """The rollback of uncovered rows without those of some streams."""
         streams = {_stream_of(change) for change in plan.tables} - set(spared)
         rejects = self._committer.view.rejects
@@ -195,14 +195,14 @@ class ReplayGuard:
                 again = f"singer-bridge rejects replay {self._committer.log.pipeline}"
                 self.notes.append(f"{', '.join(streams)}: {what}; they are rejects again: {again}")
 
-    def _planned(self, m: int, after: bool, uncovered: set[str]) -> Plan | None:
+    def _planned(self, m: int, after: bool, uncovered: set[str]) -> RollbackPlan | None:
         """The rollback, None if there is nothing to remove, or if it is not possible any more."""
         log, view = self._committer.log, self._committer.view
         if not after and not uncovered:
             return None
         then = m if after else m - 1
         try:
-            undo: Plan | None = plan(log, view, then)
+            undo: RollbackPlan | None = plan(log, view, then)
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
@@ -231,7 +231,7 @@ def listen(committer: Committer, piped: Piped, tick: Callable[[], None], result:
     return guard
 
 
-def _only(undo: Plan, view: Snapshot, uncovered: Collection[str]) -> Plan | None:
+def _only(undo: RollbackPlan, view: Snapshot, uncovered: Collection[str]) -> RollbackPlan | None:
     """The part of a rollback that concerns these streams and their views; STATE and half loaded tables stay."""
     tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
     rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
@@ -294,7 +294,7 @@ def _died(records: list[CommitRecord]) -> bool:
     return fenced or not any(map(_adds, records))
 
 
-def _only_removes(plan: Plan, view: Snapshot) -> bool:
+def _only_removes(plan: RollbackPlan, view: Snapshot) -> bool:
     """Whether the rollback only removes rows, so that the run may go on as if it were done already.
 
     Views do not count: their files are replaced by each commit, and no run looks at them before its own.

@@ -43,7 +43,7 @@ from bridge.settings.options import Pipeline
 _CLEAR = 1.5
 """How many times its server's estimate a table must have to differ."""
 _FOOTERS = 100
-"""Of so many files at most the footers are read, to leave out rows that are marked as deleted."""
+"""The most files whose footers are read, to leave out rows that are marked as deleted."""
 
 
 @dataclass(frozen=True, slots=True)

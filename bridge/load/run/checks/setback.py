@@ -37,7 +37,7 @@ class Setback:
 
     @property
     def what(self) -> str:
-        """What happened, in a sentence."""
+        """The setback, in a sentence."""
         if self.by.kind == "rollback":
             return f"the tap was started from the STATE of commit {self.n}, which the rollback {self.by.n} took back"
         return f"the tap was started from the STATE of commit {self.n}, and commit {self.by.n} set it back since"
@@ -48,7 +48,7 @@ class Setback:
         return SettingsError(f"{self.what}: {self._rows} would be missing", hint=hint, streams=", ".join(self.streams))
 
     def differences(self) -> list[Difference]:
-        """What is said of each stream if the run goes on."""
+        """The difference that each stream has if the run goes on."""
         text = f"{self._rows} are missing: {self.what}. To have them, set the STATE back where the tap is started"
         return [Difference(stream, "missing_rows", text) for stream in self.streams]
 
@@ -67,7 +67,7 @@ def set_back(chosen: str) -> str:
 
 
 def find_setback(committer: Committer, state: Any) -> Setback | None:
-    """Whether this is a STATE of the lake that somebody has taken back since. None, too, where that is not known."""
+    """The setback, if this is a STATE of the lake that somebody has taken back. None, too, where that is not known."""
     head = committer.view
     if is_empty(state) or same(head.state, state):
         return None

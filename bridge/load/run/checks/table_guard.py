@@ -23,7 +23,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a commit would do to one stream's table. `before` and `after` count its rows."""
+    """The effect that a commit would have on one stream's table. `before` and `after` count its rows."""
 
     stream: str
     before: int = 0
@@ -148,7 +148,7 @@ class Guard:
     def _later(self, stream: str) -> str:
         show, refresh = self._how(stream, "rejected").splitlines()[:2]
         where = show.partition("rejects show ")[2]
-        ignore = f"to have such a run succeed: streams: {{{yaml_text(stream)}: {{guard: {{rejected: null}}}}}}"
+        ignore = f"to let such a run succeed: streams: {{{yaml_text(stream)}: {{guard: {{rejected: null}}}}}}"
         return f"{show}\n{refresh}\nwhen they fit: singer-bridge rejects replay {where}\n{ignore}"
 
     def _accept(self, stream: str, limit: str) -> str:

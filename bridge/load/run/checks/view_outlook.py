@@ -1,4 +1,4 @@
-"""Says, before a run and without Spark, what a run would say of the views of a pipeline.
+"""A forecast of a pipeline's views before a run, without Spark.
 
 Columns come from a catalog: of a table that does not exist yet they are certain. `planning/planned_views.py` looks at
 the tables, too.
@@ -28,7 +28,7 @@ from bridge.settings.view_sql import View, read_view
 
 @dataclass(frozen=True, slots=True)
 class ViewOutlook:
-    """What is certain of a pipeline's views. `unknown`: those of streams whose columns nobody knows yet."""
+    """The certain facts about a pipeline's views. `unknown`: views of streams whose columns nobody knows yet."""
 
     faults: tuple[SettingsError, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ def views_of(pipeline: Pipeline) -> list[View]:
 
 
 def by_catalog(pipeline: Pipeline, home: Path) -> ViewOutlook:
-    """What the stored catalog says of the views, else what the tap declared to the last run. Nothing is started."""
+    """Judge the views by the stored catalog, else by what the tap declared to the last run. Nothing is started."""
     if not pipeline.views:
         return ViewOutlook()
     catalog, is_passed = _catalog(pipeline, home)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState, shown_after, starting_groups
+from bridge.lake.pipeline_state import PipelineState, merge_group, starting_groups
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import Storage
@@ -213,7 +213,7 @@ class JointBarriers:
         others = frozenset().union(
             *names[:number], *names[number + 1 :], *(idle.streams for idle in self._division.idle)
         )
-        self._shown = shown_after(self._shown, group.state, after, names[number], others)
+        self._shown = merge_group(self._shown, group.state, after, names[number], others)
         self._groups[number] = TapGroup(group.streams, after)
         self.staged[number] = barrier.staged
         return replace(

@@ -1,4 +1,4 @@
-"""What a run would do, and why. It writes nothing but the discovered catalog; with `ask_tap=False` not even that."""
+"""A forecast of a run. It writes nothing but the discovered catalog; with `ask_tap=False` not even that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bridge.settings.options import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would do: the facts that are printed, and the error with which it would be refused."""
+    """The forecast of a run: the facts that are printed, and the error with which it would be refused."""
 
     facts: dict[str, Any]
     refusal: BridgeError | None = None
@@ -62,7 +62,7 @@ class Plan:
 
 
 def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool = True, ask_spark: bool = False) -> Plan:
-    """What a run of one pipeline would do, for all that can be known before it.
+    """Forecast a run of one pipeline, as far as that can be known before it.
 
     The tap is asked for its streams, as a run would ask it. Without `ask_tap` no process is started: the stored catalog
     counts, and where there is none, the streams are those of the tables. `ask_spark`: start Spark to judge new and
@@ -86,7 +86,7 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
 def _plan(
     home: Path, run: Run, storage: Storage, *, ask_tap: bool, ask_spark: bool
 ) -> tuple[dict[str, Any], BridgeError | None]:
-    """What a run would do, and the error with which it would be refused after all this is known."""
+    """The facts about the run, and the error with which it would be refused after all this is known."""
     pipeline, request = run.pipeline, run.request
     source = Source(pipeline, home)
     catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
@@ -216,7 +216,7 @@ def _texts(
 
 
 def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
-    """What later runs do by default with streams whose replication nobody declares."""
+    """Lines on what later runs do by default with streams whose replication nobody declares."""
     existing = {name for name in methods if view.table(pipeline.names_of(name))}
     return outlook(
         (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing

@@ -1,4 +1,4 @@
-"""What a run would say of a pipeline's views: by the columns that the tables of their streams have, or will have.
+"""A forecast of a pipeline's views, by the columns that the tables of their streams have, or will have.
 
 A view that an earlier run has computed from a table with these columns is not looked at again.
 """

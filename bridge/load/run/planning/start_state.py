@@ -57,7 +57,8 @@ class StartStates:
         """A warning for each stream whose lookback doubles rows, or cannot be applied."""
         streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
         unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
-        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
+        again = "the lookback extracts recent rows again, and append-only adds them a second time; "
+        again += "load_method: upsert keeps one of each"
         twice = [stream for stream in streams if self._pipeline.load_method(stream) != "upsert"]
         still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
         return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]

@@ -62,7 +62,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
 
 def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str]) -> TableChange:
-    """What the commit says of one table. Its columns are those it has, and then those of the files."""
+    """The change that the commit makes to one table. Its columns are those it has, and then those of the files."""
     merged = is_merged(pipeline, stream, table)
     if merged is None:
         hint = (

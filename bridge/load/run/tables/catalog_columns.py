@@ -24,7 +24,7 @@ from bridge.settings.transform_sql import TRANSFORM, quoted_column
 
 
 def catalog_columns(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) -> IncomingSchema | None:
-    """What the SCHEMA of a stream will bring; None where that is wrong, which other checks say."""
+    """The columns that the SCHEMA of a stream will bring; None where it is wrong, which other checks say."""
     name, alone = record_name(entry), {"streams": [entry]}
     settings, schema = pipeline.stream(name), entry.get("schema") or {}
     keys = settings.key_properties or key_properties(entry) or []

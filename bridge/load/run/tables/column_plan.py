@@ -103,7 +103,7 @@ def _with(field: pa.Field, metadata: dict[bytes, bytes]) -> pa.Field:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """What the settings say of one stream's columns."""
+    """The settings of one stream's columns."""
 
     stream: str
     columns: Sequence[str] = ()

@@ -49,7 +49,7 @@ class Method:
 
     @property
     def each_run(self) -> str:
-        """What each further run does with the table, in a few words."""
+        """A few words on what each further run does with the table."""
         if self.mode == "replace":
             return "replaces the table"
         if self.mode == "upsert":
@@ -133,7 +133,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True) -> list[str]:
-    """What a further run does with streams whose replication nobody declares: one line for each kind."""
+    """Lines on what a further run does with streams whose replication nobody declares: one for each kind."""
     unknown = [(name, method) for name, method in methods if not method.is_known]
     merged = [name for name, method in unknown if method.mode == "upsert"]
     added = [name for name, method in unknown if method.mode == "append"]

@@ -58,7 +58,7 @@ def take_key(stream: StreamProgress, mode: Mode, reason: str, keys: list[str], l
 
 
 def barrier_before(policy: BarrierPolicy, stream: StreamProgress, *, only_at_end: bool) -> Barrier:
-    """What commits the stream's rows so far under the STATE of the lake. Raises `DataError` if there may be no commit.
+    """A barrier that commits the stream's rows so far under the lake's STATE. Raises `DataError` if it may not commit.
 
     The latest STATE must have been decided on.
     """

@@ -12,7 +12,7 @@ from bridge.lake.storage import Storage
 from bridge.load.write.keys import key_columns, keys_of
 
 _MOST_ROWS = 5_000_000
-"""Of a larger table we do not read the keys: it has none until it is loaded anew."""
+"""The largest table whose keys we read: a larger one has none until it is loaded anew."""
 
 
 def key_after(

@@ -95,7 +95,7 @@ class TablePlanner:
         return {stream: table for stream, table in tables if stream in streams and not table.view}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
-        """Those of the streams whose tables this run replaces."""
+        """The streams whose tables this run replaces."""
         return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
 
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
@@ -181,7 +181,7 @@ class TablePlanner:
         self._claim(name, "append")
 
     def incoming(self, message: Schema) -> IncomingSchema:
-        """What a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
+        """The columns and keys that a SCHEMA brings, as the settings shape it. Raises `SettingsError`, `DataError`."""
         stream = message.stream
         log_based = replication_method(self._catalog_of(stream), stream) == "LOG_BASED"
         key = replication_key(self._catalog_of(stream), stream)
@@ -298,9 +298,9 @@ class TablePlanner:
         return self._decide(message.stream, message.bookmark_properties, self._keys(message))
 
     def repeating(self, streams: Iterable[str]) -> list[str]:
-        """Which of these streams a run would add once more, as far as the catalog says; none if it is told to.
+        """The streams whose rows this run would append a second time, as far as the catalog says; none if it may.
 
-        Only those of which the catalog says that they have no key: else their SCHEMA may still name one.
+        Only streams of which the catalog says that they have no key: else their SCHEMA may still name one.
         """
         repeated = []
         for stream in streams:

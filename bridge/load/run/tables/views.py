@@ -46,7 +46,7 @@ class _Source:
     columns: pa.Schema
     """After the commit."""
     rows: Sequence[RowChanges] = ()
-    """Of files that the commit replaces: what that changes, as far as it is known without reading them."""
+    """The changes in files that the commit replaces, as far as they are known without reading the files."""
 
     @property
     def files(self) -> Iterator[tuple[str, LiveFile]]:
@@ -149,7 +149,7 @@ class ViewTables:
         return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
 
     def fill(self, view: View, seq: int) -> TableChange | None:
-        """What fills a view from the table as it is; None if that lacks a column, which the tap may still bring.
+        """The change that fills a view from the table as it is; None if it lacks a column that the tap may still bring.
 
         Raises as `build`.
         """
@@ -176,7 +176,7 @@ class ViewTables:
         rows: Sequence[RowChanges] = (),
         anew: bool = False,
     ) -> TableChange | None:
-        """What a commit changes in a view if it makes this change to the stream's table; None: nothing.
+        """The change that a commit makes to a view if it makes this change to the stream's table; None: no change.
 
         `rows`: what is known of files that the change replaces. `anew`: fill it from the whole table in any case. If
         rows cannot be read yet, the table is no view any more after the commit, and outdated. Raises `SettingsError` if

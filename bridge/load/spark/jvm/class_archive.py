@@ -1,4 +1,4 @@
-"""What a start of the JVM leaves in the machine's cache for the next: Spark's classes, parsed, and the JVM's command.
+"""Files that a start of the JVM leaves in the cache for the next: Spark's classes, parsed, and the JVM's command.
 
 The class-data archive saves more than a second of each start, and takes 170 MB of disk. `archive_maker.py` makes it.
 The JVM checks an archive before use, and ignores one that does not fit. Each archive belongs to one Java and one
@@ -121,7 +121,7 @@ class JvmCommand:
             self._path = archives_folder() / f"{sha256(json.encode(noted)).hexdigest()[:16]}.command"
 
     def read(self) -> Noted | None:
-        """What an earlier start has noted; None if nothing."""
+        """The note of an earlier start; None if there is none."""
         with suppress(OSError, MsgspecError):
             if self._path:
                 noted = json.decode(self._path.read_bytes(), type=Noted)
@@ -187,7 +187,7 @@ def _origin_of(path: Path) -> Path:
 
 
 def _key(origin: list[str]) -> str:
-    """What identifies a Java and a Spark: an archive fits these files only. Raises `FileNotFoundError`."""
+    """The identity of a Java and a Spark: an archive fits these files only. Raises `FileNotFoundError`."""
     files = (f"{path} {Path(path).stat().st_mtime_ns}" for path in origin)
     return sha256(" ".join(files).encode()).hexdigest()[:16]
 

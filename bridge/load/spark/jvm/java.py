@@ -35,7 +35,7 @@ def check_version() -> None:
 
 
 def java_version() -> str:
-    """What the Java that Spark will use calls its version, such as `17.0.9`; empty if it cannot be read.
+    """The version of the Java that Spark will use, such as `17.0.9`; empty if it cannot be read.
 
     Mostly a file beside it says so: to ask a JVM takes a tenth of a second.
     """

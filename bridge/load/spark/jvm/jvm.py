@@ -49,7 +49,7 @@ def refuse_another_session() -> None:
     """Raise `SettingsError` if this process has a Spark session already: pyspark allows one, and it is not ours."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     if context is not None and context._active_spark_context is not None:
-        hint = "end it with spark.stop(), or have the run in a process of its own: singer-bridge run NAME"
+        hint = "end it with spark.stop(), or start the run in a process of its own: singer-bridge run NAME"
         raise SettingsError("this process has a Spark session of its own, and can have only one", hint=hint)
 
 

@@ -96,7 +96,7 @@ def columns_with_nulls(
         nulls, unknown = _nulls(database, {name: table_of(entry) for name, entry in entries.items()}, columns)
     except NotAsked as reason:
         return {}, [f"whether replication keys have NULLs is not known: {reason}"]
-    text = "the database did not say in time whether these have NULLs, which an incremental run does not see again"
+    text = "the database did not say in time whether these have NULLs; an incremental run does not see such rows again"
     return nulls, [f"{text}: {', '.join(unknown)}"] if unknown else []
 
 

@@ -1,4 +1,4 @@
-"""What the connections to all kinds of databases have in common: questions, and answers."""
+"""The part that connections to all kinds of databases share: questions, and answers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ class MySqlConnection:
         self._write(config)
 
     def ask(self, queries: Sequence[Query], each: float, whole: float) -> list[Answer]:
-        """As `Connection` says."""
         asked = [(sql, list(map(_literal, values))) for sql, values in queries]
         self._write({"queries": asked, "each": each, "whole": whole})
         answer = self._read(timedelta(seconds=_START + each + whole))

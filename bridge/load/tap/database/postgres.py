@@ -35,7 +35,6 @@ class PostgresConnection:
             raise _lost(error) from None
 
     def ask(self, queries: Sequence[Query], each: float, whole: float) -> list[Answer]:
-        """As `Connection` says."""
         end = time.monotonic() + whole
         try:
             self._connection.execute(_SETTINGS, [str(int(each * 1000))])
@@ -44,7 +43,6 @@ class PostgresConnection:
             raise _lost(error) from None
 
     def close(self) -> None:
-        """Close it."""
         with suppress(self._error):
             self._connection.close()
 

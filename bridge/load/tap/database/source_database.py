@@ -65,7 +65,6 @@ class SourceDatabase:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tap's."""
         return tap_settings(self._pipeline) if self._pipeline else {}
 
     def ask(self, queries: Sequence[Query], *, each: float, whole: float) -> list[Answer]:
@@ -96,7 +95,7 @@ class SourceDatabase:
         return answer
 
     def among(self, places: Sequence[Place]) -> Query:
-        """What SQL writes behind `(schema, table) in`, with its values."""
+        """The SQL behind `(schema, table) in`, with its values."""
         if self.kind == "postgres":
             schemas, tables = [schema for schema, _ in places], [table for _, table in places]
             return "(select * from unnest(%s::text[], %s::text[]))", [schemas, tables]

@@ -92,7 +92,7 @@ def _to_json(column: ColumnRange | None) -> Any:
 
 
 def read_ranges(report: Ranges) -> dict[str, Range]:
-    """What `find_ranges` reported, by file."""
+    """The ranges that `find_ranges` reported, by file."""
     return {name: tuple(_from_json(column) for column in columns) for name, columns in report.ranges.items()}
 
 

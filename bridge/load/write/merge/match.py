@@ -46,7 +46,7 @@ _GROUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class VersionSweep:
-    """What happens to rows of versions before this one."""
+    """The fate of rows of versions before this one."""
 
     version: int
     at: int | None = None
@@ -55,7 +55,7 @@ class VersionSweep:
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
-    """What all tasks of a merge share."""
+    """The facts that all tasks of a merge share."""
 
     stream: str
     schema: bytes
@@ -67,7 +67,6 @@ class MergeSpec:
 
     @property
     def columns(self) -> pa.Schema:
-        """The table's columns."""
         return TableSchema.from_json(self.schema).arrow
 
     @property
@@ -76,7 +75,6 @@ class MergeSpec:
         return [field.with_nullable(True) for field in self.columns]
 
     def key(self, context: WriteContext) -> Keyed:
-        """The table's key."""
         columns = self.columns
         names = key_columns(columns, context.layouts[self.stream].keys)
         return Keyed([columns.field(name).with_nullable(True) for name in names])
@@ -95,7 +93,7 @@ class KeyRange:
 
 
 class Matched(Struct):
-    """What became of the rows of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
+    """The counts of one range of keys: `rows` = `inserted` + `updated` + `superseded` + `deleted`."""
 
     rows: int
     superseded: int

@@ -26,7 +26,7 @@ from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.spill import unpack_table
 
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
-"""What a commit says of the new rows: the first is the sum of the others."""
+"""The counts of new rows in a commit: the first is the sum of the others."""
 
 _RANGE = 128 << 20
 """About how many Arrow bytes of new rows one range of keys has."""
@@ -43,7 +43,7 @@ _REWRITTEN_HERE = 16 << 20
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge changes in a table. A file in both `adds` and `removes` is replaced under its name."""
+    """The changes that a merge makes to a table. A file in both `adds` and `removes` is replaced under its name."""
 
     adds: list[FileAdd] = field(default_factory=list)
     removes: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Merged:
     """Of files that were rewritten, as far as they were noted."""
 
     def facts(self) -> dict[str, Any]:
-        """What the commit says of the merge; empty if no row was merged or swept."""
+        """The facts about the merge for the commit; empty if no row was merged or swept."""
         more = {"swept": self.swept, "dropped": self.dropped, "dropped_nulls": self.dropped_nulls}
         more = {name: rows for name, rows in more.items() if rows}
         return dict(self.counts) | more if more or self.counts["rows"] else {}

@@ -56,10 +56,10 @@ class _Winners:
     keys: pa.Table
     deletes: Any
     here: Any
-    """Whether the winner's row is in this file."""
+    """Booleans: the winner's row is in this file."""
     partial: Any
     placed: Any
-    """Whether the winner has replaced its row already."""
+    """Booleans: the winner has replaced its row already."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class _Changes:
         self._rows += len(rows)
 
     def finish(self, old: str, new: str) -> RowChanges:
-        """What was written."""
+        """Close the new file, if any, and return the changes."""
         if self._writer is None:
             return RowChanges(old, new)
         self._writer.close()
@@ -153,7 +153,7 @@ def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, c
         new.write(partitioned(result, (), layout.sort_by)[0][1])  # a winner may belong elsewhere in the order
 
     with open_parquet(context, f"{layout.folder}/{touched.name}") as live, ThreadPoolExecutor(1) as behind:
-        parts, written = _Parts(context, touched), Future[None]()
+        parts, written = _WinnerRanges(context, touched), Future[None]()
         fields = [field for field in spec.fields if field.name in new.schema.names]
         written.set_result(None)
         for group in range(live.num_row_groups):
@@ -191,7 +191,7 @@ def _with_version(rows: pa.Table, touched: Touched) -> pa.Table:
     return rows.set_column(place, rows.schema.field(place), _versions(rows, touched))
 
 
-class _Parts:
+class _WinnerRanges:
     """The winners of a file's keys, one range in memory at a time: a sorted file needs each range once."""
 
     def __init__(self, context: WriteContext, touched: Touched) -> None:

@@ -32,11 +32,9 @@ class Keyed:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [field.name for field in self.fields]
 
     def of(self, table: pa.Table) -> pa.Table:
-        """The keys of rows."""
         return keys_of(table, self.fields)
 
 

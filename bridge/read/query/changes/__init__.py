@@ -1,4 +1,4 @@
-"""What commits changed in a table: the rows that they added, the rows that they changed, the keys that they removed.
+"""Changes that commits made to a table: rows that they added, rows that they changed, keys that they removed.
 
 Enters: a pipeline's log, a commit up to which a reader has all rows. Leaves: parts of rows, in an order that depends on
 the log alone, so a reader goes on after any row. Nothing is written, no lease is taken.

@@ -1,4 +1,4 @@
-"""What one commit changed in one table, as far as the log tells, and the rows of it when they are asked for.
+"""The change that one commit made to one table, as far as the log tells, and its rows when they are asked for.
 
 It is made of the commit's record alone, so that it may be looked at in one process and read in another.
 """
@@ -22,7 +22,7 @@ from bridge.read.query.changes.parts import DELETED, ChosenPart, DeletedPart, Fi
 from bridge.read.query.files import CommitFiles
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-"""What became of a row."""
+"""The kinds of change of a row."""
 _NO_TEXTS = pa.nulls(0, pa.large_string())  # `pa.array` would load pandas
 
 
@@ -35,7 +35,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CommitChange:
     """One commit's change of a table that was `old`, of whose files only those that go matter."""
 
     at: Position
@@ -47,7 +47,7 @@ class Change:
     old: TableState
 
     @classmethod
-    def of(cls, record: CommitRecord, change: TableChange, old: TableState) -> Change:
+    def of(cls, record: CommitRecord, change: TableChange, old: TableState) -> CommitChange:
         """Take what matters from a record."""
         removed = {name: old.files[name] for name in change.removes if name in old.files}
         position = Position(record.n, record.nonce)
@@ -98,7 +98,7 @@ class Change:
 class ChangedRows:
     """The rows of a change, in parts whose order never changes."""
 
-    of: Change
+    of: CommitChange
     log: Log
     fields: Sequence[pa.Field]
     keys: Sequence[str]

@@ -8,12 +8,12 @@ from itertools import islice
 
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableChange
-from bridge.protocol.singer.state_edits import Difference, differences
+from bridge.protocol.singer.state_edits import StateDifference, differences
 
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What one commit did to one table. `removed` is None if the log does not reach back far enough."""
+    """The effect of one commit on one table. `removed` is None if the log does not reach back far enough."""
 
     stream: str
     folder: str
@@ -39,7 +39,7 @@ class CommitStep:
     run: str
     reason: str
     tables: tuple[TableStep, ...]
-    changes: tuple[Difference, ...]
+    changes: tuple[StateDifference, ...]
     """How bookmarks changed; empty if the log no longer has the commit before."""
     taken_back_by: int | None = None
     """The commit that took this one back, as its files were lost before they were visible."""

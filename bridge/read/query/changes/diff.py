@@ -22,7 +22,7 @@ _DIGEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What tells rows apart: their keys, also as text, and a digest of each row."""
+    """Rows with all that tells them apart: their keys, also as text, and a digest of each row."""
 
     keys: pa.Table
     texts: pa.Array
@@ -30,13 +30,12 @@ class Rows:
 
     @classmethod
     def of(cls, files: Iterable[FilePart], keys: pa.Schema) -> Rows:
-        """Read some files."""
         pieces = [piece for file in files for piece in _pieces(file, keys)]
         return cls.joined(pieces, keys)
 
     @classmethod
     def of_slice(cls, rows: pa.Table, keys: pa.Schema) -> Rows:
-        """What tells the rows of one slice apart."""
+        """Make it of the rows of one slice."""
         texts = objects(rows, exact=True).cast(pa.binary())
         digests = [blake2b(text, digest_size=_DIGEST).digest() for text in texts.to_pylist()]
         return cls(rows.select(keys.names), key_texts(rows, keys), pa.array(digests, pa.binary(_DIGEST)))
@@ -73,7 +72,7 @@ def _pieces(file: FilePart, keys: pa.Schema) -> Iterator[Rows]:
 
 
 def changed(old: Rows, new: Rows) -> pa.BooleanArray:
-    """Of each new row, whether no old row with its key has the same values.
+    """For each new row: true if no old row with its key has the same values.
 
     A key that several old rows have counts as changed: nobody knows which of them a reader has.
     """

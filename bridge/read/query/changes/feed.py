@@ -17,7 +17,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.storage.parallel import parallel_map
 from bridge.load.write.metadata_columns import VERSION_COLUMN
-from bridge.read.query.changes.change import Change, Position
+from bridge.read.query.changes.change import CommitChange, Position
 from bridge.read.query.changes.json_text import not_finite
 from bridge.read.query.changes.parts import FilePart, Part, in_order
 from bridge.read.query.files import CommitFiles
@@ -32,8 +32,8 @@ class WholeTable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a commit changed in a table. The parts are read once, in their order."""
+class FeedStep:
+    """The change that a commit made to a table. The parts are read once, in their order."""
 
     at: Position
     parts: Iterator[Part]
@@ -94,7 +94,7 @@ class ChangeFeed:
     def columns(self, stream: str) -> pa.Schema:
         """The table's present columns, without the row's version, which is that of its message.
 
-        Of one that a rollback took back those that it last had; none if no record tells them any more.
+        After a rollback that removed the table: the columns it last had; none if no record names them any more.
         """
         if stream not in self._columns:
             table = self._now.view.tables[stream]
@@ -128,7 +128,7 @@ class ChangeFeed:
         tables = (rows for part in parts for rows in part.tables())
         return any(not_finite(rows) or any(column.null_count for column in rows.columns) for rows in tables)
 
-    def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> Step:
+    def whole(self, stream: str, at: Position, fields: Sequence[pa.Field]) -> FeedStep:
         """All rows of a table after a commit, with these columns.
 
         Raises `WholeTable` or `CommitExpired` if that cannot be had any more.
@@ -137,17 +137,17 @@ class ChangeFeed:
             raise WholeTable(_ANEW)
         table = self._view(at.commit).tables.get(stream, TableState("", None))
         files = CommitFiles(self._log, at.commit, table)
-        return Step(at, iter([FilePart(files, name, fields) for name in in_order(table.files)]))
+        return FeedStep(at, iter([FilePart(files, name, fields) for name in in_order(table.files)]))
 
-    def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[Step]:
+    def since(self, stream: str, at: Position, keys: Sequence[str], fields: Sequence[pa.Field]) -> Iterator[FeedStep]:
         """Yield what each commit after `at` changed in these columns; `keys` are those that tell the rows apart.
 
         Raises `WholeTable` before the first, or `CommitExpired`, maybe in the middle, if only the whole table is right.
         """
         for change in self.unreplaced_changes(stream, at, keys):
-            yield Step(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
+            yield FeedStep(change.at, change.rows(self._log, fields, keys).parts(), change.merges(keys))
 
-    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[Change]:
+    def unreplaced_changes(self, stream: str, at: Position, keys: Sequence[str]) -> list[CommitChange]:
         """The changes since a commit, none of which replaced the table. Raises as `since`.
 
         No file is read: those before a replacement may have values that the present types cannot hold.
@@ -158,7 +158,7 @@ class ChangeFeed:
                 raise WholeTable(f"{why} by commit {change.at.commit}")
         return changes
 
-    def changes(self, stream: str, at: Position) -> Iterator[Change]:
+    def changes(self, stream: str, at: Position) -> Iterator[CommitChange]:
         """Yield the changes of a table since a commit that still count, those that replace all of it, too.
 
         Raises `WholeTable` if that commit is of another log, `CommitExpired` if a record is not kept any more.
@@ -172,7 +172,7 @@ class ChangeFeed:
                 before = table or TableState(change.folder, None)
                 table = before.after(change)
                 if record.n in counting and record.kind != "compact":
-                    yield Change.of(record, change, before)
+                    yield CommitChange.of(record, change, before)
 
     def _view(self, n: int) -> Snapshot:
         """The lake after commit `n`, which most streams have in common."""

@@ -16,7 +16,7 @@ from bridge.protocol.decode.casting import null_mask
 from bridge.protocol.schema.json_schema import EXTRA, is_json
 
 _ESCAPED = r'["\\\x00-\x1f]'
-"""What JSON does not allow in a string as it is."""
+"""Matches the characters that a JSON string cannot have as they are."""
 _ROWS = 16_384
 _BYTES = 32 << 20
 """At most so many rows, or Arrow bytes, become text at once: a column of text has less than 2 GiB."""
@@ -64,7 +64,7 @@ def _values(array: pa.Array, field: pa.Field, *, exact: bool) -> pa.Array:
 
 
 def _texts(array: pa.Array, field: pa.Field, *, exact: bool) -> pa.Array:
-    """As `_values`; null stays null."""
+    """The JSON texts of an array, as `_values` makes them; null stays null."""
     type_ = array.type
     if pa.types.is_struct(type_):
         texts = _object(len(array), list(type_), array.flatten(), exact=exact)

@@ -4,8 +4,8 @@ Enters: requests, and `bridge.serve.service.runs.Runs`. Leaves: HTML that needs 
 
 ```
 app.py       the routes; read this first
-access.py    who may ask: token, session, Host, CSRF, headers        posted.py  what a form or a program sent
-pipelines.py the pipelines of the file and of its buckets            sight.py   how each stands, kept by its listing
+auth/        who may ask: token, session, Host, CSRF, headers        posted.py  what a form or a program sent
+pipelines.py the pipelines of the file and of its buckets            pipeline_status.py  how each stands
 watch.py     looks again and again while somebody watches            hub.py     events for those who listen
 pages.py, run_pages.py, table_pages.py  what is looked at            render.py  HTML; pictures/
 actions.py, changes.py   what changes something, after a page that says what it will do

@@ -26,7 +26,7 @@ from bridge.load.run.planning.dry_run import dry_run
 from bridge.operate.rollback_warnings import rollback_warnings
 from bridge.protocol.singer.state_edits import differences, plain, same
 from bridge.serve.service.web.pages import SAMPLE_BYTES, criteria
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import href, page
 from bridge.serve.service.web.site import Site, form, forms, number, site_of
 
@@ -34,7 +34,7 @@ _CHANGED = "The lake has changed since this page was shown: look at it again."
 _FLAGS = ("full", "append", "resume", "refresh_catalog")
 
 
-def _asked(request: Request) -> tuple[Site, Shown, dict[str, Any]]:
+def _asked(request: Request) -> tuple[Site, ListedPipeline, dict[str, Any]]:
     """The site, the pipeline, and what the head of its pages shows."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
@@ -52,7 +52,7 @@ def _planned(request: Request, template: str, digest: str, facts: dict[str, Any]
     return page(request, template, 409 if stale else 200, **facts, digest=digest, notice=_CHANGED if stale else "")
 
 
-def _required_in_file(site: Site, shown: Shown) -> None:
+def _required_in_file(site: Site, shown: ListedPipeline) -> None:
     if not shown.in_file:
         file = site.pipelines.file.name
         hint = f"its settings are elsewhere: do it from there, or add it to {file}"
@@ -175,7 +175,7 @@ def replay(request: Request) -> Response:
     return _planned(request, "act_replay.html", digest, head | {"asked": asked, "rehearsed": rehearsed})
 
 
-def _replayed(site: Site, shown: Shown, asked: Criteria) -> None:
+def _replayed(site: Site, shown: ListedPipeline, asked: Criteria) -> None:
     """Type it, in a process of its own: views need Spark, which is not to live in the service."""
     where = ["--file", str(site.pipelines.file)]
     where += ["--env", site.pipelines.environment] if site.pipelines.environment else []
@@ -189,8 +189,8 @@ def _replayed(site: Site, shown: Shown, asked: Criteria) -> None:
         raise DataError("the rejects were not replayed", hint=ended.stderr.strip()[-2000:])
 
 
-def _typed(shown: Shown, environment: str | None) -> str:
-    """What to type to choose the pipeline, for hints."""
+def _typed(shown: ListedPipeline, environment: str | None) -> str:
+    """The arguments that choose the pipeline, for hints."""
     if not shown.in_file:
         return f"--to {shown.lake.storage.uri} --name {shown.key}"
     return f"{shown.key} --env {environment}" if environment else shown.key

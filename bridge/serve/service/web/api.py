@@ -16,7 +16,7 @@ from bridge.lake.runs import is_run_id
 from bridge.read.query.runs import latest_runs, stream_results
 from bridge.read.query.views import list_views
 from bridge.serve.service.runs import LiveRun
-from bridge.serve.service.web.sight import Sight
+from bridge.serve.service.web.pipeline_status import PipelineStatus
 from bridge.serve.service.web.site import Site, number, site_of
 
 _MOST = 1000
@@ -42,7 +42,7 @@ def pipelines(request: Request) -> Response:
     return answer([_facts(site, sight) for sight in site.watch.all(_PATIENCE)])
 
 
-def _facts(site: Site, sight: Sight) -> dict[str, Any]:
+def _facts(site: Site, sight: PipelineStatus) -> dict[str, Any]:
     following = site.runs.next_run(sight.key) if sight.shown.in_file else None
     facts: dict[str, Any] = {"name": sight.key, "in_file": sight.shown.in_file}
     if sight.status:
@@ -64,7 +64,7 @@ def pipeline(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     facts = _facts(site, site.sight(shown))
     if shown.log:
-        view = shown.log.view(shown.log.latest())
+        snapshot = shown.log.view(shown.log.latest())
         facts["tables"] = [
             {
                 "stream": stream,
@@ -75,7 +75,7 @@ def pipeline(request: Request) -> Response:
                 "files": len(table.files),
                 "bytes": sum(file.size for file in table.files.values()),
             }
-            for stream, table in sorted(view.tables.items())
+            for stream, table in sorted(snapshot.tables.items())
         ]
         facts["views"] = list_views(shown.log)
     return answer(facts)
@@ -148,9 +148,9 @@ def stop(request: Request) -> Response:
 
 
 async def events(request: Request) -> Response:
-    """What happens from now on, as server-sent events."""
+    """Stream all that happens from now on, as server-sent events."""
     hub = site_of(request).hub
     if hub.is_full:
-        raise HTTPException(503, "too many listen already: close some, or ask /api/pipelines now and then")
+        raise HTTPException(503, "too many programs listen already: close some, or ask /api/pipelines now and then")
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(hub.listen(), media_type="text/event-stream", headers=headers)

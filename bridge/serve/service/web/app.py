@@ -18,11 +18,11 @@ from starlette.staticfiles import StaticFiles
 from bridge.errors import BridgeError
 from bridge.load.tap.source import home_folder
 from bridge.serve.service.runs import Runs
-from bridge.serve.service.web import actions, api, entrance, pages, run_pages, table_pages, views_api
-from bridge.serve.service.web.door.access import Access
-from bridge.serve.service.web.door.guard import Guard
+from bridge.serve.service.web import actions, api, login, pages, run_pages, table_pages, views_api
+from bridge.serve.service.web.auth.access import LoginRules
+from bridge.serve.service.web.auth.guard import LoginGuard
 from bridge.serve.service.web.hub import Hub
-from bridge.serve.service.web.pipelines import Pipelines
+from bridge.serve.service.web.pipelines import ServedPipelines
 from bridge.serve.service.web.render import HERE, page
 from bridge.serve.service.web.site import Site, blocking, status_of
 from bridge.serve.service.web.watch import Watch
@@ -35,12 +35,12 @@ def make_app(file: Path, environment: str | None, runs: Runs, *, host: str, toke
     `app.state.site.watch.close()`: it ends those that wait for events. Raises `SettingsError` if `host` is not of this
     machine only, and there is no token.
     """
-    access = Access.of(host, token, home_folder(file) / "logged-out")
-    pipelines, hub = Pipelines(file, environment), Hub()
+    access = LoginRules.of(host, token, home_folder(file) / "logged-out")
+    pipelines, hub = ServedPipelines(file, environment), Hub()
     site = Site(pipelines, runs, Watch(pipelines, runs, hub), access, hub)
     app = Starlette(
         routes=_routes(),
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(LoginGuard, access=access)],
         exception_handlers={HTTPException: _http_error, BridgeError: _bridge_error},
         lifespan=_lifespan,
     )
@@ -84,10 +84,10 @@ def _routes() -> list[Route | Mount]:
         Route("/api/pipelines/{key}/runs", blocking(api.runs), methods=["GET", "POST"]),
         Route("/api/runs/{run}/stop", blocking(api.stop), methods=["POST"]),
         Route("/api/events", api.events, methods=["GET"]),
-        Route("/metrics", blocking(entrance.metrics), methods=["GET"]),
-        Route("/healthz", entrance.healthz, methods=["GET"]),
-        Route("/login", entrance.login, methods=["GET", "POST"]),
-        Route("/logout", blocking(entrance.logout), methods=["POST"]),
+        Route("/metrics", blocking(login.metrics), methods=["GET"]),
+        Route("/healthz", login.healthz, methods=["GET"]),
+        Route("/login", login.login, methods=["GET", "POST"]),
+        Route("/logout", blocking(login.logout), methods=["POST"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
 

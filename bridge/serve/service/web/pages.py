@@ -19,15 +19,15 @@ from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.state.history import steps
 from bridge.lake.state.store import StateStore
 from bridge.lake.stream_files import replication_methods
-from bridge.load.maintain.rejects.survey import STDOUT, Criteria, Group, blamed, find, first_files, groups, read
+from bridge.load.maintain.rejects.survey import STDOUT, Criteria, RejectGroup, blamed, find, first_files, groups, read
 from bridge.protocol.singer.state import bookmark
 from bridge.read.query.changes.commit_effects import CommitStep, commit_step, commit_steps
 from bridge.read.query.runs import latest_runs
 from bridge.read.query.views import list_views
 from bridge.serve.service.web.pictures.steps import growth, pictures
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipeline_status import PipelineStatus, RunFacts
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page
-from bridge.serve.service.web.sight import RunFacts, Sight
 from bridge.serve.service.web.site import Site, number, site_of
 from bridge.settings.effective import effective, to_yaml
 
@@ -79,14 +79,14 @@ def pipeline(request: Request) -> Response:
     facts: dict[str, Any] = {"view": None, "streams": [], "views": [], "commits": [], "rejects": 0, "pictures": []}
     if sight.status is not None:
         log = shown.lake
-        view = log.view(log.latest())
+        snapshot = log.view(log.latest())
         facts = {
-            "view": view,
-            "streams": _streams(shown, log, view, sight),
-            "views": list_views(log) if any(table.view for table in view.tables.values()) else [],
-            "commits": list(islice(commit_steps(log, view.n), 8)) if view.n else [],
-            "rejects": sum(file.lines for file in view.rejects.values()),
-            "pictures": pictures(growth(log, view.n)),
+            "view": snapshot,
+            "streams": _streams(shown, log, snapshot, sight),
+            "views": list_views(log) if any(table.view for table in snapshot.tables.values()) else [],
+            "commits": list(islice(commit_steps(log, snapshot.n), 8)) if snapshot.n else [],
+            "rejects": sum(file.lines for file in snapshot.rejects.values()),
+            "pictures": pictures(growth(log, snapshot.n)),
         }
     marks = sight.status["marks"] if sight.status else {}
     facts["advice"] = [advice(kind, streams, shown.key) for kind, streams in marks.items()]
@@ -96,15 +96,15 @@ def pipeline(request: Request) -> Response:
     return page(request, "pipeline.html", **_common(site, shown, sight), **facts)
 
 
-def _streams(shown: Shown, log: Log, view: Snapshot, sight: Sight) -> list[dict[str, Any]]:
+def _streams(shown: ListedPipeline, log: Log, snapshot: Snapshot, sight: PipelineStatus) -> list[dict[str, Any]]:
     """A row for each stream that has a table or a bookmark."""
-    methods, pipeline = replication_methods(log, view), shown.with_names
+    methods, pipeline = replication_methods(log, snapshot), shown.with_names
     marks: dict[str, Any] = sight.status["bookmarks"] if sight.status else {}
-    names = dict.fromkeys([*sorted(view.stream_tables), *marks])
-    aliases = {other for name in view.stream_tables for other in pipeline.names_of(name) if other != name}
+    names = dict.fromkeys([*sorted(snapshot.stream_tables), *marks])
+    aliases = {other for name in snapshot.stream_tables for other in pipeline.names_of(name) if other != name}
     rows = []
     for name in (name for name in names if name not in aliases):
-        table = view.stream_tables.get(name)
+        table = snapshot.stream_tables.get(name)
         mark: dict[str, Any] = next((marks[other] for other in (name, *pipeline.names_of(name)) if other in marks), {})
         rows.append(
             {
@@ -112,9 +112,9 @@ def _streams(shown: Shown, log: Log, view: Snapshot, sight: Sight) -> list[dict[
                 "table": table,
                 "bytes": sum(file.size for file in table.files.values()) if table else 0,
                 "method": methods.get(name),
-                "bookmark": bookmark(view.state, (*pipeline.names_of(name), name)),
+                "bookmark": bookmark(snapshot.state, (*pipeline.names_of(name), name)),
                 "moved": mark.get("moved"),
-                "rejects": sum(file.lines for file in view.rejects.values() if file.stream == name),
+                "rejects": sum(file.lines for file in snapshot.rejects.values() if file.stream == name),
             }
         )
     return rows
@@ -188,8 +188,8 @@ def rejects(request: Request) -> Response:
     """The rejects of a pipeline by stream, run and reason, with samples; `stream`, `run` and `reason` choose some."""
     site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
-    view = log.view(log.latest())
-    files = find(log.storage, log.pipeline, view, asked)
+    snapshot = log.view(log.latest())
+    files = find(log.storage, log.pipeline, snapshot, asked)
     every = groups(files, asked)
     records = (one for file in first_files(files, SAMPLE_BYTES) for one in read(log.storage, file))
     requested = (one for one in records if asked.says(one["reason"]))
@@ -209,7 +209,7 @@ def criteria(request: Request) -> Criteria:
     return Criteria(**asked)
 
 
-def _by_stream(every: Iterable[Group]) -> Counter[str]:
+def _by_stream(every: Iterable[RejectGroup]) -> Counter[str]:
     counts = Counter[str]()
     for group in every:
         counts[STDOUT if group.stream is None else group.stream] += group.records
@@ -217,7 +217,7 @@ def _by_stream(every: Iterable[Group]) -> Counter[str]:
 
 
 def settings(request: Request) -> Response:
-    """What the settings amount to, without secrets: as `config show` prints it."""
+    """Show the settings in effect, without secrets: as `config show` prints them."""
     site, shown, sight = _asked(request)
     every = bool(request.query_params.get("all"))
     pipeline = shown.whole(site.pipelines.file, site.pipelines.environment)
@@ -226,21 +226,21 @@ def settings(request: Request) -> Response:
     return page(request, "settings.html", **_common(site, shown, sight), text=text, every=every)
 
 
-def _asked(request: Request) -> tuple[Site, Shown, Sight]:
+def _asked(request: Request) -> tuple[Site, ListedPipeline, PipelineStatus]:
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.watch.one(shown)
 
 
-def _readable(request: Request) -> tuple[Site, Shown, Sight]:
+def _readable(request: Request) -> tuple[Site, ListedPipeline, PipelineStatus]:
     """The same, for a page that reads the bucket. Raises `LakeError` if that does not answer."""
     site = site_of(request)
     shown = site.shown(request.path_params["key"])
     return site, shown, site.sight(shown)
 
 
-def _common(site: Site, shown: Shown, sight: Sight) -> dict[str, Any]:
-    """What the head of each page of a pipeline shows."""
+def _common(site: Site, shown: ListedPipeline, sight: PipelineStatus) -> dict[str, Any]:
+    """The values for the head of each page of a pipeline."""
     return {"shown": shown, "sight": sight, "live": site.watch.live(shown.key), "tab": "pipelines"}
 
 

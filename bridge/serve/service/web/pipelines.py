@@ -33,7 +33,7 @@ _PATIENCE, _LONGEST = 0.25, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ListedPipeline:
     """A pipeline of the page. `key` is its name in the file, by which a run is started."""
 
     key: str
@@ -71,7 +71,7 @@ class Shown:
         return read_settings(file, environment).pipeline(self.key) if self.in_file else self.settings
 
 
-class Pipelines:
+class ServedPipelines:
     """Follows the file. A file that is wrong is `problem`; the pipelines stay what they were. Threads may share it."""
 
     def __init__(self, file: Path, environment: str | None) -> None:
@@ -80,16 +80,16 @@ class Pipelines:
         self.problem: SettingsError | None = None
         self._lock = threading.Lock()
         self._settings = SettingsFile(file, environment)
-        self._of_file: dict[str, Shown] = {}
-        self._of_buckets: dict[str, Shown] = {}
+        self._of_file: dict[str, ListedPipeline] = {}
+        self._of_buckets: dict[str, ListedPipeline] = {}
         self._names: dict[_Place, list[str]] = {}
-        """What each bucket has, as far as it was listed."""
+        """The pipelines of each bucket, as far as it was listed."""
         self._listed = float("-inf")
         self._listings: list[Future[None]] = []
         self._listers = SideBySide("listing", 1)
         self._storages: dict[tuple[str, StoreOptions | None], Storage] = {}
 
-    def all(self) -> dict[str, Shown]:
+    def all(self) -> dict[str, ListedPipeline]:
         """The pipelines by key, those of the file first."""
         with self._lock:
             if self._settings.has_changed():
@@ -105,7 +105,7 @@ class Pipelines:
         with self._lock:
             return self._of_file | self._of_buckets
 
-    def get(self, key: str) -> Shown | None:
+    def get(self, key: str) -> ListedPipeline | None:
         """The pipeline with this name, in the file or in the bucket; None if there is none."""
         result = self._named(key)
         if result is None:  # its bucket may not have been listed yet
@@ -113,7 +113,7 @@ class Pipelines:
             result = self._named(key)
         return result
 
-    def _named(self, key: str) -> Shown | None:
+    def _named(self, key: str) -> ListedPipeline | None:
         every = self.all()
         return every.get(key) or next((s for s in every.values() if s.pipeline and s.pipeline.name == key), None)
 
@@ -127,14 +127,14 @@ class Pipelines:
             self.problem = error
         self._listed = float("-inf")
 
-    def _shown(self, settings: Settings, name: str) -> Shown:
+    def _shown(self, settings: Settings, name: str) -> ListedPipeline:
         home = home_folder(self.file)
         try:
             pipeline = settings.pipeline(name, source=False)
             problem = _problem(settings, name)
-            return Shown(name, home, pipeline, Log(self._storage(pipeline), pipeline.name), problem=problem)
+            return ListedPipeline(name, home, pipeline, Log(self._storage(pipeline), pipeline.name), problem=problem)
         except SettingsError as error:
-            return Shown(name, home, error=error)
+            return ListedPipeline(name, home, error=error)
 
     def _storage(self, pipeline: Pipeline) -> Storage:
         """The bucket's storage. Pipelines of one bucket share it: what it costs to open is paid once."""
@@ -143,9 +143,9 @@ class Pipelines:
             self._storages[key] = lake_of(pipeline.destination)
         return self._storages[key]
 
-    def _buckets(self) -> dict[_Place, Shown]:
+    def _buckets(self) -> dict[_Place, ListedPipeline]:
         """The buckets, each with a pipeline that the file has there."""
-        buckets = dict[_Place, Shown]()
+        buckets = dict[_Place, ListedPipeline]()
         for shown in self._of_file.values():
             if shown.pipeline and shown.log:
                 buckets.setdefault(shown.pipeline.destination.place, shown)
@@ -160,7 +160,7 @@ class Pipelines:
                     self._names[place] = names
                     self._of_buckets = dict(self._others())
 
-    def _others(self) -> Iterator[tuple[str, Shown]]:
+    def _others(self) -> Iterator[tuple[str, ListedPipeline]]:
         """The pipelines that only the buckets have. One of the file with the same name hides another bucket's."""
         names = {each.pipeline.name for each in self._of_file.values() if each.pipeline} | self._of_file.keys()
         for place, shown in self._buckets().items():
@@ -169,20 +169,20 @@ class Pipelines:
                     names.add(name)
                     yield name, self._of_bucket(name, shown.lake.storage, shown.settings.destination.bucket, shown)
 
-    def _of_bucket(self, name: str, storage: Storage, bucket: str, sibling: Shown) -> Shown:
+    def _of_bucket(self, name: str, storage: Storage, bucket: str, sibling: ListedPipeline) -> ListedPipeline:
         try:
             pipeline = inline_pipeline(name=name, bucket=bucket, environ=dict(os.environ))
         except SettingsError as error:
-            return Shown(name, sibling.home, error=error, in_file=False)
+            return ListedPipeline(name, sibling.home, error=error, in_file=False)
         own = sibling.settings.destination
         store = {"s3": own.s3, "azure": own.azure, "gcs": own.gcs}
         destination = pipeline.destination.model_copy(update=store)
         pipeline = pipeline.model_copy(update={"destination": destination})
-        return Shown(name, sibling.home, pipeline, Log(storage, name), in_file=False)
+        return ListedPipeline(name, sibling.home, pipeline, Log(storage, name), in_file=False)
 
 
 def _problem(settings: Settings, name: str) -> SettingsError | None:
-    """What is wrong with a pipeline whose bucket, at least, is known."""
+    """The problem of a pipeline whose bucket, at least, is known."""
     try:
         settings.pipeline(name)
     except SettingsError as error:

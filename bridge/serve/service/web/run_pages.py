@@ -15,7 +15,7 @@ from bridge.lake.runs import RunRecord, log_key
 from bridge.load.run.scratch import Scratch
 from bridge.read.query.runs import run_bookmarks
 from bridge.serve.service.web.pages import steps_of
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page, plain
 from bridge.serve.service.web.site import site_of
 
@@ -42,13 +42,13 @@ def run(request: Request) -> Response:
 
 
 def _retry(record: RunRecord) -> dict[str, Any]:
-    """What to ask for to do a run once more. A full one begins anew; others leave out what was completed."""
+    """The request that does a run once more. A full one begins anew; others leave out what was completed."""
     asked = {name: record.requested.get(name) for name in ("full", "append")}
     return {"stream": record.requested.get("streams"), **asked, "resume": not asked["full"]}
 
 
-def _can(shown: Shown, record: RunRecord | None, live: object) -> dict[str, bool]:
-    """What can be done with a run: only one of this service can be stopped from here."""
+def _can(shown: ListedPipeline, record: RunRecord | None, live: object) -> dict[str, bool]:
+    """The actions that a run allows: only one of this service can be stopped from here."""
     is_over = record is not None and record.status != "running" and live is None
     return {"stop": live is not None, "retry": is_over and shown.in_file}
 
@@ -73,7 +73,7 @@ def _texts(file: BinaryIO) -> Iterator[str]:
         yield plain(decoder.decode(b"", True))
 
 
-def _opened(shown: Shown, run_id: str, suffix: str) -> BinaryIO:
+def _opened(shown: ListedPipeline, run_id: str, suffix: str) -> BinaryIO:
     """A run's log. Of a run that is under way the bucket has at most the end, and its own machine all of it."""
     scratch = Scratch(shown.home, shown.settings, run_id)
     try:

@@ -1,4 +1,4 @@
-"""What `/metrics` answers: the figures of all pipelines, as their buckets have them now."""
+"""The answer to `/metrics`: the figures of all pipelines, as their buckets have them now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 from bridge.errors import BridgeError
 from bridge.serve.facts.metrics import Figures, figures, metrics_text, unreadable
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.side_by_side import SideBySide
 
 _AT_ONCE = 8
@@ -26,7 +26,7 @@ class Scrape:
         self._readers = SideBySide("figures", _AT_ONCE)
         self._reported: set[str] = set()
 
-    def text(self, pipelines: Iterable[Shown]) -> str:
+    def text(self, pipelines: Iterable[ListedPipeline]) -> str:
         """The answer. Raises `SettingsError` without the extra `metrics`."""
         futures: dict[str, Future[Figures]] = {}
         for shown in pipelines:
@@ -35,7 +35,7 @@ class Scrape:
         wait(futures.values(), _DEADLINE)
         return metrics_text(future.result() if future.done() else unreadable(key) for key, future in futures.items())
 
-    def _figures(self, shown: Shown) -> Figures:
+    def _figures(self, shown: ListedPipeline) -> Figures:
         try:
             result = figures(shown.lake.storage, shown.lake.pipeline, shown.settings.stale_after)
         except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not hide the others

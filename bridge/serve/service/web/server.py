@@ -28,7 +28,7 @@ def page_served(
         import uvicorn
 
         from bridge.serve.service.web.app import make_app
-        from bridge.serve.service.web.door.connections import BoundedProtocol, raise_file_limit
+        from bridge.serve.service.web.auth.connections import BoundedProtocol, raise_file_limit
     except ImportError as error:
         raise SettingsError("the page needs starlette, jinja2 and uvicorn", hint=_EXTRA, missing=error.name) from error
     app = make_app(file, environment, runs, host=settings.host, token=settings.token)

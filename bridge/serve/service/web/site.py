@@ -1,4 +1,4 @@
-"""What every page and every answer of the API starts from."""
+"""The site: every page and every answer of the API starts from it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, is_run_id
 from bridge.serve.service.looks import Looks
 from bridge.serve.service.runs import LiveRun, Runs
-from bridge.serve.service.web.door.access import Access
+from bridge.serve.service.web.auth.access import LoginRules
 from bridge.serve.service.web.hub import Hub
-from bridge.serve.service.web.pipelines import Pipelines, Shown
+from bridge.serve.service.web.pipeline_status import PipelineStatus
+from bridge.serve.service.web.pipelines import ListedPipeline, ServedPipelines
 from bridge.serve.service.web.scrape import Scrape
-from bridge.serve.service.web.sight import Sight
 from bridge.serve.service.web.watch import Watch
 
 T = TypeVar("T")
@@ -33,15 +33,15 @@ _AT_ONCE = 40
 class Site:
     """The parts of one service's page."""
 
-    pipelines: Pipelines
+    pipelines: ServedPipelines
     runs: Runs
     watch: Watch
-    access: Access
+    access: LoginRules
     hub: Hub
     scrape: Scrape = field(default_factory=Scrape)
     calls: Looks = field(default_factory=lambda: Looks(_AT_ONCE, "page"))
 
-    def shown(self, key: str) -> Shown:
+    def shown(self, key: str) -> ListedPipeline:
         """The pipeline with this name. Raises 404 for one that neither the file nor its buckets have."""
         shown = self.pipelines.get(key)
         if shown is None:
@@ -49,14 +49,14 @@ class Site:
             raise HTTPException(404, f"there is no such pipeline{f': {hint}' if hint else ''}")
         return shown
 
-    def sight(self, shown: Shown) -> Sight:
+    def sight(self, shown: ListedPipeline) -> PipelineStatus:
         """How a pipeline stands now, for a page that reads its bucket. Raises `LakeError` if that does not answer."""
         sight = self.watch.one(shown)
         if sight.is_silent and sight.error:
             raise sight.error
         return sight
 
-    def run(self, shown: Shown, run_id: str) -> tuple[RunRecord | None, LiveRun | None]:
+    def run(self, shown: ListedPipeline, run_id: str) -> tuple[RunRecord | None, LiveRun | None]:
         """A run, in the bucket and among those under way here. Raises 404 if it is in neither."""
         live = next((run for run in self.watch.live(shown.key) if run.has_id(run_id)), None)
         log, record = shown.lake, None
@@ -94,7 +94,7 @@ def number(text: str) -> int | None:
 
 
 def form(request: Request, name: str) -> str:
-    """What a form says of a field; empty if it does not have it."""
+    """The value that a form has for a field; empty if it does not have the field."""
     return next(iter(request.scope["state"]["form"].get(name, [])), "")
 
 

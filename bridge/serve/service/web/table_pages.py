@@ -18,7 +18,7 @@ from bridge.operate.readers.history import Version, schema_history
 from bridge.read.query.growth import LatestCommits
 from bridge.read.query.head import newest_rows
 from bridge.serve.service.web.pictures.steps import pictures
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page
 from bridge.serve.service.web.site import site_of
 
@@ -33,8 +33,8 @@ def table(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     sight = site.sight(shown)
     log, stream = shown.lake, request.query_params.get("stream", "")
-    view = log.view(log.latest())
-    live = view.tables.get(stream)
+    snapshot = log.view(log.latest())
+    live = snapshot.tables.get(stream)
     if live is None:
         raise HTTPException(404, "there is no such table")
     columns = [
@@ -47,7 +47,7 @@ def table(request: Request) -> Response:
         for entry in visible_columns(log.storage, log.pipeline, live)
     ]
     rows, trouble = _head(log, live)
-    latest = LatestCommits.of(log, view.n, _BACK)
+    latest = LatestCommits.of(log, snapshot.n, _BACK)
     versions = _versions(log, stream, live, latest)
     facts: dict[str, Any] = {"columns": columns, "rows": rows, "trouble": trouble, "versions": versions}
     facts |= {"more": not latest.is_whole, "pictures": pictures(list(latest.sizes(stream)))}
@@ -60,7 +60,7 @@ def table(request: Request) -> Response:
         "tab": "pipelines",
     }
     engines = _statements(shown, log, stream, live)
-    return page(request, "table.html", **over, **facts, stream=stream, table=live, commit=view.n, engines=engines)
+    return page(request, "table.html", **over, **facts, stream=stream, table=live, commit=snapshot.n, engines=engines)
 
 
 def _head(log: Log, live: TableState) -> tuple[list[dict[str, Any]], str]:
@@ -80,7 +80,7 @@ def _versions(log: Log, stream: str, live: TableState, latest: LatestCommits) ->
     return list(schema_history(latest.records, stream, visible))[::-1]
 
 
-def _statements(shown: Shown, log: Log, stream: str, live: TableState) -> dict[str, str]:
+def _statements(shown: ListedPipeline, log: Log, stream: str, live: TableState) -> dict[str, str]:
     """How each engine reads the table; one that cannot is left out."""
     statements, server = {}, shown.settings.destination.store_options
     for dialect in DIALECTS:

@@ -15,9 +15,9 @@ from bridge.errors import BridgeError
 from bridge.lake.log import Log
 from bridge.serve.service.runs import LiveRun, Runs
 from bridge.serve.service.web.hub import Hub
-from bridge.serve.service.web.pipelines import Pipelines, Shown
+from bridge.serve.service.web.pipeline_status import PipelineStatus, look, silence, silent
+from bridge.serve.service.web.pipelines import ListedPipeline, ServedPipelines
 from bridge.serve.service.web.side_by_side import SideBySide
-from bridge.serve.service.web.sight import Sight, look, silence, silent
 
 _EVERY = 1.0
 """Seconds between two looks, at least; twenty times the CPU of a look, so that it costs a twentieth of a core."""
@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What is seen of all pipelines. Any thread may ask; one thread looks."""
+    """The latest status of all pipelines. Any thread may ask; one thread looks."""
 
-    def __init__(self, pipelines: Pipelines, runs: Runs, hub: Hub) -> None:
+    def __init__(self, pipelines: ServedPipelines, runs: Runs, hub: Hub) -> None:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub
-        self._sights: dict[str, Sight] = {}
+        self._sights: dict[str, PipelineStatus] = {}
         self._looks, self._reads = SideBySide("sight", _AT_ONCE), SideBySide("read", _AT_ONCE)
         self._numbers = count()
-        self._late = set[Future[Sight]]()
+        self._late = set[Future[PipelineStatus]]()
         self._looked = float("-inf")
         self._seen = threading.Condition()
         self._begun = self._ended = 0
@@ -71,7 +71,7 @@ class Watch:
         if thread:
             thread.join(_GRACE)
 
-    def all(self, patience: float | None = None) -> list[Sight]:
+    def all(self, patience: float | None = None) -> list[PipelineStatus]:
         """How all pipelines stand, in order; those never seen yet are without a status.
 
         It was so a moment ago, or before, if a look takes long. With `patience`, in seconds, a new look is waited for.
@@ -82,9 +82,9 @@ class Watch:
                 self._hub.wake.set()
                 self._seen.wait_for(lambda: self._ended > last or self._closed, patience or _PATIENCE)
         every = self.pipelines.all().items()
-        return [self._sights.get(key) or Sight(shown, error=shown.error) for key, shown in every]
+        return [self._sights.get(key) or PipelineStatus(shown, error=shown.error) for key, shown in every]
 
-    def one(self, shown: Shown) -> Sight:
+    def one(self, shown: ListedPipeline) -> PipelineStatus:
         """How a pipeline stands now, as far as its bucket says so in time."""
         before = self._sights.get(shown.key)
         if shown.log is None or shown.log.storage.parallel == 1:
@@ -96,7 +96,7 @@ class Watch:
         wait([looking], _DEADLINE)
         return looking.result() if looking.done() else silent(shown, before)
 
-    def first_read(self, shown: Shown, read: Callable[[], T]) -> T:
+    def first_read(self, shown: ListedPipeline, read: Callable[[], T]) -> T:
         """Read something small of a pipeline's bucket, for who needs no sight. Raises `LakeError` as a sight does."""
         if shown.lake.storage.parallel == 1:
             return read()
@@ -151,10 +151,10 @@ class Watch:
             self._sights.pop(key, None)
         self._note_progress()
 
-    def _start(self, shown: Shown, log: Log) -> Future[Sight]:
+    def _start(self, shown: ListedPipeline, log: Log) -> Future[PipelineStatus]:
         return self._looks.start(log.storage.uri, shown.key, partial(self._see, shown))
 
-    def _see(self, shown: Shown) -> Sight:
+    def _see(self, shown: ListedPipeline) -> PipelineStatus:
         """Look at a pipeline. What is new is an event at once, whatever the other buckets do."""
         before = self._sights.get(shown.key)
         sight = self._sights[shown.key] = look(shown, before)
@@ -174,7 +174,7 @@ class Watch:
         self._progress = progress
 
 
-def _news(before: Sight | None, after: Sight) -> Iterator[tuple[str, dict[str, Any]]]:
+def _news(before: PipelineStatus | None, after: PipelineStatus) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events between two looks at a pipeline."""
     if before is None or before is after or before.status is None or after.status is None:
         return

@@ -363,9 +363,9 @@ def test_a_sweep_never_fails_a_run(lake: Lake) -> None:
     lake.storage.write(".bridge/p/begins.json", b"torn")
     warnings = sweep(lake.storage, pipeline, run="r", made=1, view=view)
     assert [warning.split(" could")[0] for warning in warnings] == [
-        "what is too old of the trash",
-        "what is too old of the rejects",
-        "what is too old of the commits",
+        "old files of the trash",
+        "old files of the rejects",
+        "old files of the commits",
     ]
     assert not (lake.root / f".bridge/p/logs/{RUNS[0]}.log").exists()
     assert numbers(lake) == list(range(1, 251))

@@ -15,7 +15,7 @@ from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.recover import recover
-from bridge.lake.commit.rollback import Plan, follows_a_log, plan, roll_back
+from bridge.lake.commit.rollback import RollbackPlan, follows_a_log, plan, roll_back
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.pipeline_state import PipelineState
@@ -142,7 +142,7 @@ def test_past_the_trash(shop: Shop) -> None:
     with pytest.raises(LakeError, match="a file of that commit is gone") as caught:
         back(shop, 3)
     assert lost.name.removesuffix(".removed") in str(caught.value)
-    assert "none but the last can be had" in caught.value.hint
+    assert "only the last commit can be restored" in caught.value.hint
     assert {**Lake(shop.root).everything(), ".bridge/shop/lease.json": b""} == {
         **everything,
         ".bridge/shop/lease.json": b"",
@@ -160,7 +160,7 @@ def test_the_earliest_that_can_be_had(shop: Shop) -> None:
         back_at[number] = head(shop).n
     with pytest.raises(LakeError, match="and_others=1") as caught:
         back(shop, 2)
-    assert "the earliest commit that can be had is 4" in caught.value.hint
+    assert "the earliest commit that can be restored is 4" in caught.value.hint
     back(shop, back_at[10])
     assert rows(shop, "orders") == [9, 10]
 
@@ -198,7 +198,7 @@ def test_what_was_confirmed_is_what_is_done(shop: Shop) -> None:
     seen = plan(log, head(shop), 2)
     shop._head = head(shop).n
     shop.load("users", ID, [{"id": 8}])
-    with pytest.raises(CommitLost, match="not as it was shown"):
+    with pytest.raises(CommitLost, match="has changed since it was shown"):
         roll_back(shop.storage, "shop", 2, seen)
     assert rows(shop, "users") == [7, 8]
     roll_back(shop.storage, "shop", 2, plan(log, head(shop), 2))
@@ -357,7 +357,7 @@ def test_a_plan_writes_nothing(shop: Shop) -> None:
     """Looking at what would be done leaves every file as it is."""
     everything = Lake(shop.root).everything()
     shown = plan(Log(shop.storage, "shop"), head(shop), 1)
-    assert isinstance(shown, Plan)
+    assert isinstance(shown, RollbackPlan)
     changes = {c.stream: (c.now.rows, c.then.rows, len(c.back), len(c.removed)) for c in shown.tables}
     assert changes == {"orders": (1, 1, 1, 1), "users": (1, 0, 0, 1)}
     assert Lake(shop.root).everything() == everything

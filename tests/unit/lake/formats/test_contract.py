@@ -16,7 +16,7 @@ from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.commit.retention import Sweep
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.run.tables.adopt import adopt
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.operate.verify.mend import repair
@@ -199,7 +199,7 @@ def test_small_files_are_joined(lake: DeltaLake, tmp_path: Path) -> None:
         lake.append(committer, [n])
     with contextlib.suppress(FileNotFoundError):
         (tmp_path / ".bridge/p/lease.json").unlink()
-    compact(lake.storage, lake.pipeline(), Wish())
+    compact(lake.storage, lake.pipeline(), CompactOptions())
     assert lake.ids() == lake.listed() == list(range(1, 7))
     assert (lake.versions(), lake.read_files(0)) == (7, 1)
     if isinstance(lake, IcebergLake):

@@ -24,7 +24,7 @@ from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.operate.verify.check import verify
 from bridge.operate.verify.mend import repair
 from bridge.settings.options import Pipeline
@@ -297,7 +297,7 @@ def test_compaction_keeps_what_filters_find(tmp_path: Path) -> None:
     fill_hazards(shop)
     destination = {"bucket": str(tmp_path / "lake"), "format": "delta"}
     pipeline = Pipeline.model_validate({"name": "shop", "source": {"tap": "tap"}, "destination": destination})
-    compact(shop.storage, pipeline, Wish())
+    compact(shop.storage, pipeline, CompactOptions())
     table = tmp_path / "lake/shop/s"
     assert len(DeltaTable(table).file_uris()) == 1
     assert {name: found(table, filter_) for name, (filter_, _) in ASKED.items()} == {

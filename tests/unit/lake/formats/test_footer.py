@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.formats.footer import FooterSink
-from bridge.lake.formats.unsaid import Unsaid
+from bridge.lake.formats.missing_stats import MissingStats
 from bridge.lake.log import Log
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.settings.options import Pipeline
 from tests.support.iceberg_lake import catalog_of
 from tests.support.tables import INTEGER, STRING, Shop
@@ -77,7 +77,7 @@ def written(tables: list[pa.Table], *, ours: bool, **options: Any) -> bytes:
     writer = pq.ParquetWriter(sink if ours else file, SCHEMA, **options)
     for table in tables:
         writer.write_table(table, row_group_size=max(len(table), 1))
-        sink.add_row_group(Unsaid().observe(table))
+        sink.add_row_group(MissingStats().observe(table))
     writer.add_key_value_metadata({b"key": b"\x00\xff" * 200})
     sink.finish(writer.close) if ours else writer.close()
     return file.getvalue()
@@ -165,7 +165,7 @@ def join(shop: Shop, format_: str) -> None:
     """Compaction reads NaN from files that have no bounds, beside others that have some."""
     for record in RECORDS:
         shop.load("s", PROPERTIES, [record])
-    compact(shop.storage, pipeline_of(shop, format_), Wish())
+    compact(shop.storage, pipeline_of(shop, format_), CompactOptions())
 
 
 def go_back(shop: Shop, _: str) -> None:

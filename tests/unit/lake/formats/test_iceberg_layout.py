@@ -19,7 +19,7 @@ from bridge.errors import LakeError
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.write.partition import Partition
 from bridge.operate.verify.check import verify
 from bridge.operate.verify.mend import repair
@@ -189,7 +189,7 @@ def test_each_file_has_one_value(shop: Shop) -> None:
     for first in (0, 4):
         load(shop, [row(first + at, name) for at, name in enumerate([None, "", "x", "a=/"])])
     assert partitions(table(shop)) == by_text([(1, [name]) for name in (None, "", "x", "a=/")] * 2)
-    compacted = compact(shop.storage, pipeline(shop), Wish())
+    compacted = compact(shop.storage, pipeline(shop), CompactOptions())
     assert len(compacted.pieces) == 3
     found = table(shop)
     assert partitions(found) == by_text((1, [name]) for name in (None, "", "x", "a=/"))
@@ -198,7 +198,7 @@ def test_each_file_has_one_value(shop: Shop) -> None:
     }
     assert plan(found, "name = ''") == ([1, 5], True)
     assert plan(found, "name is null") == ([0, 4], True)
-    assert compact(shop.storage, pipeline(shop), Wish()).pieces == []
+    assert compact(shop.storage, pipeline(shop), CompactOptions()).pieces == []
 
 
 def test_two_partitions_and_odd_names(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_table_of_an_older_version(old: Shop) -> None:
     assert partitions(found) == by_text([(0, [])] * 2 + [(1, [name]) for name in (None, "", "x")])
     for filter_, ids in {"name is null": [1, 5], "name = ''": [2, 6], "name = 'x'": [3, 4, 7]}.items():
         assert sorted(found.scan(filter_).to_arrow()["id"].to_pylist()) == ids
-    compact(old.storage, pipeline(old), Wish())
+    compact(old.storage, pipeline(old), CompactOptions())
     found = table(old, "added")
     assert partitions(found) == by_text((1, [name]) for name in (None, "", "x"))
     assert plan(found, "name = ''") == ([2, 6], True)

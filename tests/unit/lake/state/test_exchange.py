@@ -11,7 +11,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.state.exchange import FORMATS
-from bridge.lake.state.exchange.foreign import Converted, Request
+from bridge.lake.state.exchange.foreign import ConversionRequest, Converted
 from bridge.lake.state.exchange.olake_positions import TAPS
 
 SDK = {
@@ -29,16 +29,16 @@ FLAT = {"users": 2}
 
 
 def read(tool: str, document: Any, which: str | None = None, *streams: str) -> Any:
-    return converted(tool, document, Request(which, streams)).value
+    return converted(tool, document, ConversionRequest(which, streams)).value
 
 
-def converted(tool: str, document: Any, request: Request) -> Converted:
+def converted(tool: str, document: Any, request: ConversionRequest) -> Converted:
     data = document if isinstance(document, bytes) else dumps(document)
     return FORMATS[tool].read(data, request)
 
 
 def write(tool: str, state: Any, *streams: str, tap: str | None = None) -> Any:
-    return FORMATS[tool].write(state, Request(None, streams, tap)).value
+    return FORMATS[tool].write(state, ConversionRequest(None, streams, tap)).value
 
 
 @pytest.mark.parametrize("state", [SDK, PARTITIONED, LOG_BASED, IN_FLIGHT, FLAT, {"bookmarks": {}}])
@@ -242,12 +242,15 @@ TOKEN = "8267B34D61000000022B0429296E1404"
 def test_what_olake_has_and_a_tap_cannot_use(left_out: Any, reason: str) -> None:
     """What cannot be carried over is left out, with a note; asked for, or alone, it is an error. Both name it."""
     document = olake(GOOD, left_out)
-    result = converted("olake", document, Request())
+    result = converted("olake", document, ConversionRequest())
     assert result.value == {"bookmarks": {"public-good": CURSOR}}
     assert [text.split(":")[0] for text in result.notes] == ["public-orders starts from the beginning"]
     assert reason in result.notes[0]
-    assert converted("olake", document, Request(streams=["public-good"])) == Converted(result.value)
-    for failing in (Request(streams=["public-orders"]), Request(streams=["public-orders", "public-good"])):
+    assert converted("olake", document, ConversionRequest(streams=["public-good"])) == Converted(result.value)
+    for failing in (
+        ConversionRequest(streams=["public-orders"]),
+        ConversionRequest(streams=["public-orders", "public-good"]),
+    ):
         with pytest.raises(SettingsError, match=reason) as caught:
             converted("olake", document, failing)
         assert "stream=public-orders" in caught.value.message
@@ -329,7 +332,7 @@ MYSQL = {"state": {"server_id": 8000, "state": {"position": {"Name": "mysql-bin.
 )
 def test_positions_as_a_tap_keeps_them(tap: str, document: Any, expected: Any) -> None:
     """--as TAP: the bookmark that the tap itself would have written; what it depends on is said."""
-    result = converted("olake", document, Request(tap=tap))
+    result = converted("olake", document, ConversionRequest(tap=tap))
     assert result.value == {"bookmarks": expected}
     assert not TAPS[tap].note or f"{tap}: {TAPS[tap].note}" in result.notes
     assert not any("starts from the beginning" in text for text in result.notes)
@@ -338,7 +341,7 @@ def test_positions_as_a_tap_keeps_them(tap: str, document: Any, expected: Any) -
 def test_early_files_do_not_say_whether_the_first_load_was_complete() -> None:
     """Without `version` an entry without `chunks` is carried over, with a note; a tap is asked for where one helps."""
     document = EARLY | {"streams": [entry({"id": 5}), entry({"_data": TOKEN}, "users")]}
-    result = converted("olake", document, Request())
+    result = converted("olake", document, ConversionRequest())
     assert result.value == {"bookmarks": {"public-orders": {"replication_key": "id", "replication_key_value": 5}}}
     assert result.notes[0].startswith("public-orders: the file does not say whether OLake's first load was complete")
     assert "with --as, one of: meltanolabs-tap-mongodb, pipelinewise-tap-mongodb, tap-mongodb" in result.notes[1]
@@ -347,10 +350,10 @@ def test_early_files_do_not_say_whether_the_first_load_was_complete() -> None:
 def test_a_tap_that_cannot_read_the_position(tmp_path: Path) -> None:
     """A tap of another database, and a cursor whose type a tap of MongoDB would have to guess, are left out."""
     document = olake(GOOD, entry({"_data": TOKEN, "chunks": []}))
-    result = converted("olake", document, Request(tap="tap-mysql"))
+    result = converted("olake", document, ConversionRequest(tap="tap-mysql"))
     assert result.value == {"bookmarks": {"public-good": CURSOR}}
     assert "its position is a resume token, which tap-mysql cannot read" in result.notes[0]
-    result = converted("olake", document, Request(tap="pipelinewise-tap-mongodb"))
+    result = converted("olake", document, ConversionRequest(tap="pipelinewise-tap-mongodb"))
     assert list(result.value["bookmarks"]) == ["public-orders"]
     assert "public-good starts from the beginning: pipelinewise-tap-mongodb also needs the type" in result.notes[0]
 
@@ -418,7 +421,7 @@ def test_a_taps_own_positions_for_olake(tap: str, bookmarks: Any, streams: Any, 
 def test_what_olake_cannot_go_on_from_is_left_out() -> None:
     """With a note where other streams remain; an error where it was asked for by name."""
     state = {"bookmarks": {"public-good": CURSOR, **LOG_BASED["bookmarks"]}}
-    result = FORMATS["olake"].write(state, Request())
+    result = FORMATS["olake"].write(state, ConversionRequest())
     assert [stream["stream"] for stream in result.value["streams"]] == ["good"]
     assert "db-t is left out, and OLake loads it from the beginning" in result.notes[0]
     assert "--as" in result.notes[0]

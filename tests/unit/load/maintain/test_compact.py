@@ -22,7 +22,7 @@ from bridge.lake.commit.rollback import roll_back
 from bridge.lake.lease import take
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim
-from bridge.load.maintain.compact import Compacted, Wish, compact, pieces
+from bridge.load.maintain.compact import Compacted, CompactOptions, compact, pieces
 from bridge.load.write.partition import Partition
 from bridge.operate.verify.check import verify
 from bridge.settings.destination import Destination
@@ -53,8 +53,8 @@ def pipeline_of(shop: Shop, **streams: Any) -> Pipeline:
     return Pipeline(name="shop", source={"tap": "tap"}, destination=Destination(bucket=str(shop.root)), streams=streams)
 
 
-def run(shop: Shop, wish: Wish = Wish(), **streams: Any) -> Compacted:  # noqa: B008 - a constant
-    return compact(shop.storage, pipeline_of(shop, **streams), wish)
+def run(shop: Shop, options: CompactOptions = CompactOptions(), **streams: Any) -> Compacted:  # noqa: B008 - a constant
+    return compact(shop.storage, pipeline_of(shop, **streams), options)
 
 
 def head(shop: Shop) -> Snapshot:
@@ -99,7 +99,7 @@ def test_each_core_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shop.load("orders", ID | {"name": STRING}, [{"id": number, "name": "n"}])
     recover(shop.storage, "shop")
     size = files(shop)[0].stat().st_size
-    done = run(shop, Wish(file_size=6 * size))
+    done = run(shop, CompactOptions(file_size=6 * size))
     assert [len(one.names) for one in done.pieces] == [10, 10]
     assert len(files(shop)) == 2
     assert rows(shop) == [(number, "n") for number in range(20)]
@@ -147,11 +147,11 @@ def test_only_what_was_asked_for(shop: Shop) -> None:
         shop.load("users", ID | {"name": STRING}, [{"id": number}])
     recover(shop.storage, "shop")
     log, pipeline = Log(shop.storage, "shop"), pipeline_of(shop)
-    assert [one.stream for one in pieces(log, head(shop), pipeline, Wish(frozenset({"users"})))] == ["users"]
-    assert pieces(log, head(shop), pipeline, Wish(older_than=timedelta(hours=1))) == []
-    assert len(pieces(log, head(shop), pipeline, Wish(older_than=timedelta(microseconds=1)))) == 2
-    assert pieces(log, head(shop), pipeline, Wish(file_size=500)) == []
-    run(shop, Wish(frozenset({"users"})))
+    assert [one.stream for one in pieces(log, head(shop), pipeline, CompactOptions(frozenset({"users"})))] == ["users"]
+    assert pieces(log, head(shop), pipeline, CompactOptions(older_than=timedelta(hours=1))) == []
+    assert len(pieces(log, head(shop), pipeline, CompactOptions(older_than=timedelta(microseconds=1)))) == 2
+    assert pieces(log, head(shop), pipeline, CompactOptions(file_size=500)) == []
+    run(shop, CompactOptions(frozenset({"users"})))
     assert (len(files(shop)), len(files(shop, "users"))) == (5, 1)
 
 
@@ -161,7 +161,7 @@ def test_rows_of_versions_stay_apart(shop: Shop) -> None:
     files = view.tables["orders"].files
     for number, name in enumerate(sorted(files)):
         files[name] = structs.replace(files[name], version=number // 3)
-    found = pieces(Log(shop.storage, "shop"), view, pipeline_of(shop), Wish())
+    found = pieces(Log(shop.storage, "shop"), view, pipeline_of(shop), CompactOptions())
     assert [(len(one.names), one.version) for one in found] == [(3, 0), (2, 1)]
 
 
@@ -265,7 +265,9 @@ def test_each_file_is_joined_once(tmp_path: Path) -> None:
     least = min(path.stat().st_size for path in files(shop))
     log, pipeline, joined = Log(shop.storage, "shop"), pipeline_of(shop), set[int]()
     for size in range(least, 10 * least, least // 16):
-        every = [name for one in pieces(log, head(shop), pipeline, Wish(file_size=size)) for name in one.names]
+        every = [
+            name for one in pieces(log, head(shop), pipeline, CompactOptions(file_size=size)) for name in one.names
+        ]
         assert len(every) == len(set(every)), size
         joined.add(len(every))
     assert len(joined) > 5

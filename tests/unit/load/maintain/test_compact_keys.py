@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from bridge.lake.storage import open_storage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.settings.options import Pipeline
 from tests.unit.load.run.test_held_back import Lake, lake, outcome, state  # noqa: F401
 
@@ -36,7 +36,7 @@ def joined(lake: Lake) -> int:  # noqa: F811
     streams = {"a": {"sort_by": ["uid"]}}
     settings = {"source": {"tap": "tap"}, "destination": {"bucket": lake.uri}, "streams": streams}
     pipeline = Pipeline.model_validate({"name": "p"} | settings)
-    compact(open_storage(lake.uri), pipeline, Wish())
+    compact(open_storage(lake.uri), pipeline, CompactOptions())
     return len(lake.view.tables["a"].files)
 
 

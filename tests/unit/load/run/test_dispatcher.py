@@ -136,7 +136,7 @@ def test_noise_without_a_commit_is_not_said_to_be_kept(spool: Spool) -> None:
     taking = take(spool, max_noise=1)
     taking.feed(b"Welcome\n")
     assert "not kept, as no commit came" in taking.dispatcher.warnings()[0]
-    taking.dispatcher.strays.take_noise()
+    taking.dispatcher.ignored.take_noise()
     assert taking.dispatcher.warnings() == ["1 line(s) of the tap's stdout were no Singer messages: kept as rejects"]
 
 
@@ -144,7 +144,7 @@ def test_noise_shows_no_secret(spool: Spool) -> None:
     """What a tap prints beside its messages is kept, and shown in the error, with secrets masked."""
     taking = take(spool, max_noise=1, redact=redactor(["s3cr3t-value"]))
     taking.feed(b"DEBUG password=s3cr3t-value\n")
-    assert [line["raw"].rstrip() for line in taking.dispatcher.strays.noise] == [b"DEBUG password=***"]
+    assert [line["raw"].rstrip() for line in taking.dispatcher.ignored.noise] == [b"DEBUG password=***"]
     with pytest.raises(DataError, match=r"first=.*password=\*\*\*"):
         taking.feed(b"again\n")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import SettingsError
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState, shown_after, starting_groups
+from bridge.lake.pipeline_state import PipelineState, merge_group, starting_groups
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import RunFile
 from bridge.lake.storage import open_storage
@@ -176,10 +176,10 @@ def test_what_is_shown() -> None:
     """Each stream's bookmark is its own process's; of those in no group, what changed; and who syncs is not said."""
     now = {"bookmarks": {"p": 1, "c": 1, "z": 0}, "currently_syncing": "p"}
     after = {"bookmarks": {"p": 5, "c": 3, "y": 1}, "currently_syncing": "c", "v": 2}
-    assert shown_after(now, now, after, {"c"}, {"p"}) == {"bookmarks": {"p": 1, "c": 3, "z": 0, "y": 1}, "v": 2}
-    assert shown_after(now, after, after, {"c"}, {"p"}) is now
-    assert shown_after(None, None, marks(c=1), {"c"}, {"p"}) == marks(c=1)
-    assert shown_after(marks(c=1, p=1), marks(c=1), marks(), {"c"}, {"p"}) == marks(p=1), (
+    assert merge_group(now, now, after, {"c"}, {"p"}) == {"bookmarks": {"p": 1, "c": 3, "z": 0, "y": 1}, "v": 2}
+    assert merge_group(now, after, after, {"c"}, {"p"}) is now
+    assert merge_group(None, None, marks(c=1), {"c"}, {"p"}) == marks(c=1)
+    assert merge_group(marks(c=1, p=1), marks(c=1), marks(), {"c"}, {"p"}) == marks(p=1), (
         "it says nothing of its own any more"
     )
 

@@ -69,7 +69,7 @@ def test_a_tap_that_another_program_starts(tmp_path: Path) -> None:
     assert target(tmp_path, wire(schema("at"), *ROWS, state(a={"at": 4}))).code == 0
     [record] = read_opened(open_storage(str(tmp_path / "lake")), "target-bridge", 1)
     [difference] = record.differences
-    again = "set load_method: overwrite for a, then have the tap start without a STATE"
+    again = "set load_method: overwrite for a, then start the tap without a STATE"
     assert (difference.kind, difference.text.endswith(f"then {again}")) == (KIND, True), difference.text
 
 

@@ -30,7 +30,7 @@ from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import open_storage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
@@ -373,7 +373,7 @@ def test_commits_that_change_no_state_keep_them(lake: Lake) -> None:
         lake.run()
     log, groups = Log(open_storage(lake.uri), "p"), lake.view.pipeline_state.per_process
     assert log.view(100).pipeline_state.per_process == next(log.history(100)).groups
-    assert compact(log.storage, lake.pipeline(1), Wish()).written
+    assert compact(log.storage, lake.pipeline(1), CompactOptions()).written
     assert (lake.view.pipeline_state.per_process, verify(log.storage, "p").findings) == (groups, [])
     assert (lake.ids("a"), lake.ids("c")) == (upto(240), upto(2))
 

@@ -19,7 +19,7 @@ from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import open_storage
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.run.checks.replay_guard import ReplayGuard
 from bridge.load.tap.stdin import Start
 from tests.support.pipe import Found, Listening, Pipe, wire
@@ -270,7 +270,7 @@ def test_a_type_that_changed_in_between(meltano: Meltano) -> None:
 def test_a_table_that_was_compacted_in_between(meltano: Meltano) -> None:
     meltano.run(*sent(1, 2, states=[1, 2]))
     meltano.run(*sent(3, 4, states=[4]), hears=0, dies=True)
-    compact(open_storage(str(meltano.pipe.lake)), meltano.pipe.pipeline(), Wish())
+    compact(open_storage(str(meltano.pipe.lake)), meltano.pipe.pipeline(), CompactOptions())
     assert meltano.ids() == [1, 2, 3, 4]
     meltano.run(*sent(3, 5, states=[5]))
     assert meltano.ids() == [1, 2, 3, 4, 5]
@@ -283,7 +283,7 @@ def test_rows_after_the_last_state_of_a_table_that_was_compacted(meltano: Meltan
     meltano.run(*sent(3, 4, states=[4]))
     meltano.run(*sent(5, 8, states=[6]))
     for _ in range(between):
-        assert compact(open_storage(str(meltano.pipe.lake)), meltano.pipe.pipeline(), Wish())
+        assert compact(open_storage(str(meltano.pipe.lake)), meltano.pipe.pipeline(), CompactOptions())
     assert meltano.ids() == list(range(1, 9))
     meltano.run(*sent(7, 9, states=[9]))
     assert meltano.ids() == list(range(1, 10))
@@ -406,7 +406,7 @@ def test_rejects_that_were_replayed_after_a_rollback_do_not_hide_it(meltano: Mel
         meltano.run(*sent(number, number, states=[number]))
     storage = open_storage(str(meltano.pipe.lake))
     roll_back(storage, "p", 3)
-    assert compact(storage, meltano.pipe.pipeline(), Wish())
+    assert compact(storage, meltano.pipe.pipeline(), CompactOptions())
     with pytest.raises(SettingsError, match="would be missing"):
         meltano.run(*sent(5, 5, states=[5]))
 

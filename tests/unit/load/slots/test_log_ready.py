@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.load.slots.log_ready import Table, binlog_problem
+from bridge.load.slots.log_ready import PostgresTable, binlog_problem
 
 GRANTS = [["GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `reader`@`%`"], ["GRANT SELECT ON `shop`.* TO x"]]
 FILES = [["binlog.000001", 4]]
@@ -33,16 +33,16 @@ def test_a_binary_log(log: object, files: object, grants: object, words: str) ->
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        (Table("r", "p", "d", True, []), ""),
-        (Table("r", "p", "f", False, []), ""),
-        (Table("r", "p", "d", False, []), "no REPLICA IDENTITY"),
-        (Table("r", "p", "n", True, []), "no REPLICA IDENTITY"),
-        (Table("r", "u", "d", True, []), "an unlogged table"),
-        (Table("p", "p", "d", True, []), "a partitioned table, whose changes come under its partitions' names"),
-        (Table("v", "p", "n", False, []), "a view"),
-        (Table("f", "p", "n", False, []), "a foreign table"),
+        (PostgresTable("r", "p", "d", True, []), ""),
+        (PostgresTable("r", "p", "f", False, []), ""),
+        (PostgresTable("r", "p", "d", False, []), "no REPLICA IDENTITY"),
+        (PostgresTable("r", "p", "n", True, []), "no REPLICA IDENTITY"),
+        (PostgresTable("r", "u", "d", True, []), "an unlogged table"),
+        (PostgresTable("p", "p", "d", True, []), "a partitioned table, whose changes come under its partitions' names"),
+        (PostgresTable("v", "p", "n", False, []), "a view"),
+        (PostgresTable("f", "p", "n", False, []), "a foreign table"),
     ],
 )
-def test_a_table_of_postgresql(table: Table, problem: str) -> None:
+def test_a_table_of_postgresql(table: PostgresTable, problem: str) -> None:
     """The log tells the changes of a plain table whose rows it can name."""
     assert table.problem == problem

@@ -231,7 +231,7 @@ def test_what_needs_a_catalog_is_refused_without(
         source(**given).catalog(only, refresh=False)
     made = source()
     assert made.catalog([], refresh=True) == (None, set())
-    assert made.notes == ["this tap does not discover"]
+    assert made.notes == ["this tap has no --discover"]
 
 
 def test_what_is_no_catalog_shows_what_it_is(tap: Scripted, source: Any) -> None:

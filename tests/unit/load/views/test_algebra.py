@@ -168,7 +168,7 @@ def test_rows_that_the_view_never_had_are_an_error(spark: SparkSession) -> None:
     keeper = Keeper(spark, "SELECT k, count(*) AS n FROM s GROUP BY k", SMALL)
     keeper.change([("a", 1, 1)], [])
     keeper.rows += [("a", 1, 1)]
-    with pytest.raises(PySparkException, match="less than no rows"):
+    with pytest.raises(PySparkException, match="fewer than zero rows"):
         keeper.change([], [("a", 1, 1), ("a", 1, 1)])
 
 

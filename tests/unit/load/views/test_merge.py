@@ -50,7 +50,7 @@ def test_groups_of_less_than_no_rows_are_an_error_and_of_none_are_left_out() -> 
     assert merged(view, {"k": [None], "_view_rows": [-2], "a": [-2]}, state) == []
     with pytest.raises(DataError) as caught:
         merged(view, {"k": ["a"], "_view_rows": [-2], "a": [-2]}, state)
-    assert "less than no rows of a group" in caught.value.hint
+    assert "fewer than zero rows in a group" in caught.value.hint
 
 
 def test_zero_is_a_rank_and_a_value_like_any_other() -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bridge.errors import BridgeError, PipelineHeld, SettingsError
 from bridge.operate.demo import run_demo, story
-from bridge.operate.demo.command import Project
+from bridge.operate.demo.command import DemoProject
 from bridge.operate.demo.project import bridge_yaml, with_replication, write_project
 
 
@@ -53,7 +53,7 @@ def test_catalog_selects_and_says_how() -> None:
 
 def test_a_failed_command_ends_the_demo(tmp_path: Path) -> None:
     """The error names the command as a user types it, and the folder that remains."""
-    project = Project(tmp_path, Console(file=io.StringIO()))
+    project = DemoProject(tmp_path, Console(file=io.StringIO()))
     with pytest.raises(BridgeError, match="`singer-bridge no-such-verb flights` failed") as caught:
         project.run("no-such-verb", "flights")
     assert str(tmp_path) in caught.value.hint

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bridge.protocol.decode import exact, native
 from bridge.protocol.decode.changed import CHANGED_VALUES, DELETION_TIME, LOST_DIGITS, Changed, loses_digits
 from bridge.protocol.decode.decoder import decode
-from bridge.protocol.decode.exact import Layout
+from bridge.protocol.decode.exact import RecordLayout
 from bridge.protocol.schema.table_schema import from_singer
 
 NUMBER, TIME = {"type": "number"}, {"type": "string", "format": "date-time"}
@@ -38,7 +38,7 @@ def lines(*texts: str) -> bytes:
 def on_all_paths(properties: dict[str, Any], *texts: str) -> Changed:
     """What was counted, which is the same by the compiled reader, by Arrow's, and record by record."""
     schema, data = from_singer({"properties": properties}, []), lines(*texts)
-    counted = {"exact": exact.read(data, Layout(schema.fields, PREFIX)).changed}
+    counted = {"exact": exact.read(data, RecordLayout(schema.fields, PREFIX)).changed}
     with without_native():
         counted["arrow"] = decode(data, schema, PREFIX).changed
     if native.AVAILABLE:

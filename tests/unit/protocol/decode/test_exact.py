@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bridge.protocol.decode.columns import beyond_decimals, may_be_lossy
 from bridge.protocol.decode.decoder import _FastPath, _has_decimal, decode
-from bridge.protocol.decode.exact import Layout, read
+from bridge.protocol.decode.exact import RecordLayout, read
 from bridge.protocol.schema.json_schema import has_json
 from bridge.protocol.schema.table_schema import from_singer, with_extra
 
@@ -120,7 +120,7 @@ def test_paths_agree(data: st.DataObject) -> None:
     table = from_singer(node, [])
     lines = b"".join(line(text) for text, _ in pairs)
     fields = list(table.arrow)
-    exact = pa.Table.from_arrays(read(lines, Layout(fields)).arrays, schema=table.arrow)
+    exact = pa.Table.from_arrays(read(lines, RecordLayout(fields)).arrays, schema=table.arrow)
     assert exact.to_pylist() == [meaning for _, meaning in pairs]
     for prefix in (PREFIX, None):
         fast = _FastPath(fields, prefix).read(lines)

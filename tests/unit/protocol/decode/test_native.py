@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.protocol.decode import exact, native
-from bridge.protocol.decode.exact import Layout
+from bridge.protocol.decode.exact import RecordLayout
 from bridge.protocol.decode.native import NativeReader
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from tests.unit.protocol.decode.test_fuzz import PIECES
@@ -222,18 +222,18 @@ def disagreements(seed: int, lines: int) -> Iterator[bytes]:
         prefix = PREFIX if known else None
         if known:
             batch = [line if line.startswith(PREFIX) else PREFIX + line for line in batch]
-        layout = Layout(fields, prefix, envelope=True, skipped=["skipped"])
+        layout = RecordLayout(fields, prefix, envelope=True, skipped=["skipped"])
         reader = NativeReader(fields, skipped, layout, prefix)
         if not agree(b"\n".join(batch), reader, layout):
             yield from (line for line in batch if not agree(line, reader, layout))
 
 
-def agree(data: bytes, reader: NativeReader, layout: Layout) -> bool:
+def agree(data: bytes, reader: NativeReader, layout: RecordLayout) -> bool:
     ours, judge = reader.read(data), exact.read(data, layout)
     return ours is None or facts(ours) == facts(judge)
 
 
-def facts(batch: exact.Batch) -> str:
+def facts(batch: exact.DecodedLines) -> str:
     for array in batch.arrays:
         array.validate(full=True)
     arrays = [array.to_pylist() for array in (*batch.arrays, batch.version, batch.extracted)]
@@ -259,7 +259,7 @@ def meaning(text: str | None) -> object:
 def test_each_text_in_each_column() -> None:
     """Alone on its line, as a tap writes it, and in a list."""
     fields = list(table().arrow)
-    layout = Layout(fields, PREFIX, envelope=True)
+    layout = RecordLayout(fields, PREFIX, envelope=True)
     reader = NativeReader(fields, [], layout, PREFIX)
     for text in ANY:
         lines = [f'{{"int":{text}}}', *(f'{{"int":1,"{name}":{text}}}' for name in [*LEAVES, "new"])]
@@ -279,7 +279,7 @@ def test_names_that_json_escapes(name: str, prefix: bytes | None) -> None:
     """A key is the column's only if it is JSON and says the name; this holds inside of values, too."""
     for names in ([name], [name, *(each for each in NAMES if each != name)]):
         fields = list(table(names).arrow)
-        layout = Layout(fields, prefix, envelope=True)
+        layout = RecordLayout(fields, prefix, envelope=True)
         reader = NativeReader(fields, [], layout, prefix)
         for key in sorted(keys(name)):
             for record in (f'{{{key}:2,"int":1}}', f'{{"int":1,{key}:2}}', f'{{"int":1,"deep":[{{{key}:2}}]}}'):

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.protocol.decode import exact
 from bridge.protocol.decode.decoder import _FastPath
-from bridge.protocol.decode.exact import Batch, Layout
+from bridge.protocol.decode.exact import DecodedLines, RecordLayout
 from bridge.protocol.schema.table_schema import from_singer
 from tests.unit.protocol.decode.test_native import PREFIX, mutated
 
@@ -60,7 +60,7 @@ def line(dice: random.Random, odd: float) -> bytes:
     return PREFIX + b"{" + ",".join(texts).encode() + b"}" + end.encode() + b"}"
 
 
-def facts(batch: Batch) -> str:
+def facts(batch: DecodedLines) -> str:
     arrays = [array.to_pylist() for array in (*batch.arrays, batch.version, batch.extracted)]
     extra = [None] * batch.rows if batch.extra is None else batch.extra.to_pylist()
     return repr((arrays, extra, batch.rows, batch.lines, batch.versions, batch.unversioned, dict(batch.outside)))
@@ -71,7 +71,7 @@ def facts(batch: Batch) -> str:
 def test_unknown_fields_are_what_the_exact_path_finds(prefix: bytes | None, odd: float) -> None:
     """Whatever pieces Arrow answers for, right and broken lines among them; it answers for all plain ones."""
     dice, answered = random.Random(int(odd * 10)), 0
-    layout = Layout(FIELDS, prefix, envelope=True)
+    layout = RecordLayout(FIELDS, prefix, envelope=True)
     for _ in range(400):
         lines = [line(dice, odd) for _ in range(8)]
         lines = [mutated(dice, each) if dice.random() < odd / 10 else each for each in lines]

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.protocol.singer.state_edits import (
-    Difference,
+    StateDifference,
     differences,
     merged,
     parsed,
@@ -90,19 +90,19 @@ def test_a_flat_state_is_not_merged(state: Any, given: Any) -> None:
     ("before", "after", "found"),
     [
         (STATE, deepcopy(STATE), []),
-        (STATE, with_bookmarks(STATE, {"b": 3}), [Difference("b", "b", 2, 3)]),
-        (STATE, without_bookmarks(STATE, ["b"]), [Difference("b", "b", 2, None)]),
-        (STATE, STATE | {"currently_syncing": None}, [Difference(None, "currently_syncing", "a", None)]),
-        (None, {"bookmarks": {"a": 1}}, [Difference("a", "a", None, 1)]),
-        (FLAT, {"users": 3, "locations": 1}, [Difference(None, "users", 2, 3)]),
-        (FLAT, STATE, [Difference(None, "STATE", FLAT, STATE)]),
-        ({"bookmarks": {"a": 1}}, {}, [Difference("a", "a", 1, None)]),
-        (None, {}, [Difference(None, "STATE", None, {})]),
-        ("x", "y", [Difference(None, "STATE", "x", "y")]),
-        ({"bookmarks": {"a": 1}}, {"bookmarks": {"a": True}}, [Difference("a", "a", 1, True)]),
+        (STATE, with_bookmarks(STATE, {"b": 3}), [StateDifference("b", "b", 2, 3)]),
+        (STATE, without_bookmarks(STATE, ["b"]), [StateDifference("b", "b", 2, None)]),
+        (STATE, STATE | {"currently_syncing": None}, [StateDifference(None, "currently_syncing", "a", None)]),
+        (None, {"bookmarks": {"a": 1}}, [StateDifference("a", "a", None, 1)]),
+        (FLAT, {"users": 3, "locations": 1}, [StateDifference(None, "users", 2, 3)]),
+        (FLAT, STATE, [StateDifference(None, "STATE", FLAT, STATE)]),
+        ({"bookmarks": {"a": 1}}, {}, [StateDifference("a", "a", 1, None)]),
+        (None, {}, [StateDifference(None, "STATE", None, {})]),
+        ("x", "y", [StateDifference(None, "STATE", "x", "y")]),
+        ({"bookmarks": {"a": 1}}, {"bookmarks": {"a": True}}, [StateDifference("a", "a", 1, True)]),
     ],
 )
-def test_what_changed(before: Any, after: Any, found: list[Difference]) -> None:
+def test_what_changed(before: Any, after: Any, found: list[StateDifference]) -> None:
     """A change is told stream by stream; of a flat STATE, of which nobody knows its streams, key by key."""
     assert differences(before, after) == found
 

@@ -13,7 +13,7 @@ import pytest
 from bridge.errors import CommitExpired, LakeError, SettingsError
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.paths import pipeline_key
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.write.partition import Partition
 from bridge.protocol.schema.merging import Evolution
 from bridge.read.spark_source.changes import FACTS
@@ -95,7 +95,7 @@ def test_a_table_that_is_only_added_to(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     for n in range(1, 4):
         shop.load("t", {"id": INTEGER}, [{"id": n}])
-    shop._head = compact(shop.storage, pipeline_of(shop), Wish()).head
+    shop._head = compact(shop.storage, pipeline_of(shop), CompactOptions()).head
     shop.load("t", {"id": STRING, "more": STRING}, [{"id": "x", "more": "m"}], evolution=Evolution())
     rows = feed(tmp_path, "t")
     assert brief(rows) == [(1, "insert", "1"), (2, "insert", "2"), (3, "insert", "3"), (6, "insert", "x")]

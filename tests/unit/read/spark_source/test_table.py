@@ -16,7 +16,7 @@ from pyspark.sql import datasource
 from bridge.errors import CommitExpired, LakeError, SettingsError
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.paths import pipeline_key
-from bridge.load.maintain.compact import Wish, compact
+from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.load.write.partition import Partition
 from bridge.protocol.schema.merging import Evolution
 from tests.support.spark_source import frame, parts_read, rows_of, sent, source
@@ -80,7 +80,7 @@ def test_a_frame_stays_at_its_commit(format_: str, tmp_path: Path) -> None:
     shop.load("t", {"id": INTEGER}, [{"id": 4}])
     reader = sent(made).reader(schema)
     parts = reader.partitions()
-    shop._head = compact(shop.storage, pipeline_of(shop), Wish()).head
+    shop._head = compact(shop.storage, pipeline_of(shop), CompactOptions()).head
     shop.load("t", {"id": INTEGER}, [{"id": 9}], mode="replace")
     assert rows_of(parts_read(reader, parts)) == [{"id": n} for n in (1, 2, 3)]
     assert frame(tmp_path, table="t") == [{"id": 9}]

@@ -17,7 +17,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.serve.service.service import Service
+from bridge.serve.service.service import PipelineService
 from tests.support.busy_lake import record_run
 from tests.support.receiver import receiver
 from tests.support.service import Log, until
@@ -48,7 +48,7 @@ def beside(work: Callable[[], None]) -> Iterator[None]:
 def served(folder: Path, work: Callable[[], None]) -> Log:
     """Run a service until the work beside it is done; return what it reported."""
     log = Log()
-    Service(folder / "bridge.yaml", None, log).run(beside(work))
+    PipelineService(folder / "bridge.yaml", None, log).run(beside(work))
     return log
 
 
@@ -86,7 +86,7 @@ def test_what_needs_a_restart_is_said_once(tmp_path: Path) -> None:
             file.write_text(f"service: {{warm: 0, {more}}}\n{pipelines}")
             until(lambda read=read: log.texts.count("changed") > read)
 
-    Service(file, None, log).run(beside(work))
+    PipelineService(file, None, log).run(beside(work))
     (text,) = [text for text in log.texts if "started again" in text]
     assert text.endswith("service.port, service.token")
 

@@ -38,7 +38,7 @@ class _Line(ctypes.Structure):
 
 
 class Piece(ctypes.Structure):
-    """What lines became. It owns the memory to which its nodes point."""
+    """The nodes that lines became. It owns the memory to which its nodes point."""
 
     _fields_ = (
         ("rows", ctypes.c_size_t),
@@ -78,7 +78,7 @@ def _load() -> Any:
 
 _library = _load()
 FORMAT = 2
-"""Of what `read` takes and gives: a bridge that knows another one does not use this reader."""
+"""The version of what `read` takes and gives: a bridge that knows another one does not use this reader."""
 
 
 def read(description: bytes, prefix: bytes, data: bytes) -> Piece | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bridge.serve.service.web.sight import RunFacts
+from bridge.serve.service.web.pipeline_status import RunFacts
 
 
 def spark(runs: Sequence[RunFacts], places: int = 24, height: int = 22) -> dict[str, str]:

@@ -17,7 +17,7 @@ _WIDTH, _HEIGHT, _TOP = 1000, 100, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChartStep:
     """One commit: where its step is, and what it says."""
 
     x: float
@@ -31,10 +31,10 @@ class Picture:
     """The paths of one figure over its commits, oldest first."""
 
     of: str
-    """What it shows: `Rows` or `Size`."""
+    """The quantity that it shows: `Rows` or `Size`."""
     line: str
     area: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChartStep, ...]
     first: Size
     last: Size
     latest: str
@@ -79,7 +79,7 @@ def _picture(of: str, sizes: Sequence[Size], figures: Sequence[int], text: Calla
         f"{text(figures[-1])} after commit {last.commit}, at most {text(most)}"
     )
     steps = tuple(
-        Step(place * wide, wide, one.commit, f"commit {one.commit}, {moment(one.at)}: {text(figure)}")
+        ChartStep(place * wide, wide, one.commit, f"commit {one.commit}, {moment(one.at)}: {text(figure)}")
         for place, (one, figure) in enumerate(zip(sizes, figures, strict=True))
     )
     area = f"{line}V{_HEIGHT}H0Z"

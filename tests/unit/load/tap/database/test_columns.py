@@ -15,7 +15,7 @@ from bridge.load.tap.database.columns import columns_with_nulls
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.digits import with_digits
 from bridge.load.tap.source import Source
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 from bridge.protocol.singer.catalog import column_facts
 from bridge.settings.options import Pipeline
 from tests.support.catalogs import catalog as catalog_of
@@ -29,7 +29,7 @@ TIME, NUMBER = {"type": ["null", "string"], "format": "date-time"}, {"type": "in
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoServer]:
     with private_postgres(tmp_path_factory.mktemp("pg") / "data") as server:
         with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:
             connection.execute(
@@ -43,13 +43,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def pipeline(server: Server, tap: str = "meltanolabs-tap-postgres") -> Pipeline:
+def pipeline(server: DemoServer, tap: str = "meltanolabs-tap-postgres") -> Pipeline:
     url = server.url("postgres", user="postgres", password="hush-hush")
     source = {"tap": "cat", "pip_url": tap, "config": {"sqlalchemy_url": url}}
     return Pipeline.model_validate({"name": "p", "source": source, "destination": {"bucket": "lake"}})
 
 
-def database(server: Server, tap: str = "meltanolabs-tap-postgres") -> SourceDatabase:
+def database(server: DemoServer, tap: str = "meltanolabs-tap-postgres") -> SourceDatabase:
     return SourceDatabase(pipeline(server, tap), ["cat"])
 
 
@@ -64,7 +64,7 @@ def entry(table: str, **columns: Any) -> dict[str, Any]:
     }
 
 
-def test_columns_with_nulls(server: Server) -> None:
+def test_columns_with_nulls(server: DemoServer) -> None:
     """By names of any letters; a column without any is not among them."""
     catalog = {"streams": [entry("Odd.T")]}
     asked = {"public-Odd.T": ["updated_at", 'at;"x']}
@@ -72,7 +72,7 @@ def test_columns_with_nulls(server: Server) -> None:
     assert columns_with_nulls(database(server, "tap-github"), catalog, asked) == ({}, [])
 
 
-def test_numbers_that_the_log_rounds_whatever_the_tap_calls_them(server: Server) -> None:
+def test_numbers_that_the_log_rounds_whatever_the_tap_calls_them(server: DemoServer) -> None:
     """Of a tap that declares each of them as a number: PostgreSQL says which are numeric, and of how many digits."""
     number = {"type": ["null", "number"]}
     numbers = {name: dict(number) for name in "abcd"} | {"e": {"type": ["null", "array"], "items": dict(number)}}
@@ -90,7 +90,7 @@ def test_numbers_that_the_log_rounds_whatever_the_tap_calls_them(server: Server)
     assert (difference.kind, "so a, b may have other digits" in difference.text) == ("log_digits", True)
 
 
-def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_does_not_answer_is_named(server: DemoServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is locked costs as long as a question may take, and one that is missing nothing; the others answer."""
     monkeypatch.setattr("bridge.load.tap.database.columns._SECONDS", 0.3)
     catalog = {"streams": [entry("busy"), entry("gone"), entry("Odd.T")]}
@@ -102,7 +102,7 @@ def test_a_table_that_does_not_answer_is_named(server: Server, monkeypatch: pyte
     assert text.endswith(": public-busy.updated_at, public-gone.updated_at")
 
 
-def test_a_column_that_is_never_null_is_not_read(server: Server) -> None:
+def test_a_column_that_is_never_null_is_not_read(server: DemoServer) -> None:
     """Its declaration says so: a locked table answers, too."""
     with psycopg.connect(server.conninfo("postgres")) as connection:
         connection.execute("create table strict (id int, updated_at timestamptz not null)")
@@ -112,7 +112,7 @@ def test_a_column_that_is_never_null_is_not_read(server: Server) -> None:
         assert columns_with_nulls(database(server), catalog, asked) == ({}, [])
 
 
-def test_a_proposal_asks_the_database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proposal_asks_the_database(server: DemoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`add` proposes the whole table instead of a column with NULLs, and says why."""
     monkeypatch.setattr("click.prompt", lambda *_, **__: "yes")
     source = Source(pipeline(server), tmp_path)
@@ -145,7 +145,7 @@ def listed(*names: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("schemas", [[], ["shop"], "shop, absent"])
 def test_tables_and_columns_below_a_slow_tap(
-    server: Server, tap: Scripted, source: Any, tmp_path: Path, schemas: Any
+    server: DemoServer, tap: Scripted, source: Any, tmp_path: Path, schemas: Any
 ) -> None:
     """New, dropped and renamed ones of the schemas that the tap is to read, though no run asks the tap."""
     with psycopg.connect(server.conninfo("postgres"), autocommit=True) as connection:

@@ -12,7 +12,7 @@ import pytest
 from bridge.load.tap.database.connection import NotAsked
 from bridge.load.tap.database.mysql import MySqlConnection
 from bridge.load.tap.database.source_database import SourceDatabase
-from bridge.operate.demo.database import Server, private_postgres
+from bridge.operate.demo.database import DemoServer, private_postgres
 from bridge.settings.options import Pipeline
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
@@ -20,7 +20,7 @@ PID = "select pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoServer]:
     with private_postgres(tmp_path_factory.mktemp("pg") / "data") as server:
         yield server
 
@@ -31,7 +31,7 @@ def database(url: str, tap: str = "meltanolabs-tap-postgres") -> SourceDatabase:
     return SourceDatabase(pipeline, ["cat"])
 
 
-def of(server: Server) -> SourceDatabase:
+def of(server: DemoServer) -> SourceDatabase:
     return database(server.url("postgres", user="postgres", password="hush-hush"))
 
 
@@ -39,7 +39,7 @@ def pid(one: SourceDatabase) -> int:
     return int(one.rows(PID, [], seconds=5)[0][0])
 
 
-def test_one_connection_until_the_outermost_block_ends(server: Server) -> None:
+def test_one_connection_until_the_outermost_block_ends(server: DemoServer) -> None:
     """Blocks inside it share its connection; without a block, each question has its own."""
     one = of(server)
     with one:
@@ -50,14 +50,16 @@ def test_one_connection_until_the_outermost_block_ends(server: Server) -> None:
     assert len({first, pid(one), pid(one)}) == 3
 
 
-def test_a_connection_that_was_idle_for_long_is_not_used_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    server: DemoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What lies between may have dropped it without a word."""
     monkeypatch.setattr("bridge.load.tap.database.source_database._IDLE", -1)
     with of(server) as one:
         assert pid(one) != pid(one)
 
 
-def test_statements_that_fail_or_take_too_long_have_no_answer(server: Server) -> None:
+def test_statements_that_fail_or_take_too_long_have_no_answer(server: DemoServer) -> None:
     """The others have; after the whole time no other one is begun. Times are in UTC."""
     queries = [(sql, []) for sql in ("select pg_sleep(9)", "select 1 / 0", "select 'a%%'", "show timezone")]
     with of(server) as one:
@@ -66,7 +68,7 @@ def test_statements_that_fail_or_take_too_long_have_no_answer(server: Server) ->
         assert one.rows("select %s = current_date", ["today"], seconds=5) == [(True,)]
 
 
-def test_a_connection_that_is_lost(server: Server) -> None:
+def test_a_connection_that_is_lost(server: DemoServer) -> None:
     """Is a reason, not an error; it is not tried again in the same minute of the block, and later it is."""
     with of(server) as one:
         with pytest.raises(NotAsked, match="terminating connection"):

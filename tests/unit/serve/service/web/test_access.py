@@ -9,7 +9,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from bridge.errors import SettingsError
-from bridge.serve.service.web.door.access import Access, is_loopback
+from bridge.serve.service.web.auth.access import LoginRules, is_loopback
 
 from .conftest import TOKEN, Open, Page, fields_of
 
@@ -21,12 +21,12 @@ def test_an_address_of_the_network_needs_a_token() -> None:
     """Without one the service does not start; a short one can be guessed."""
     for host in ("0.0.0.0", "::", "192.168.1.5", "lake.example.com"):
         with pytest.raises(SettingsError, match="a token is needed"):
-            Access.of(host, None)
-        assert Access.of(host, TOKEN).token == TOKEN
+            LoginRules.of(host, None)
+        assert LoginRules.of(host, TOKEN).token == TOKEN
     with pytest.raises(SettingsError, match="shorter"):
-        Access.of("127.0.0.1", "short")
+        LoginRules.of("127.0.0.1", "short")
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1")))
-    assert TOKEN not in repr(Access.of("0.0.0.0", TOKEN))
+    assert TOKEN not in repr(LoginRules.of("0.0.0.0", TOKEN))
 
 
 FOREIGN = ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil:8765", "[::2]", "[::1"]

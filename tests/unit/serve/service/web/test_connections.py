@@ -15,10 +15,10 @@ from urllib.request import urlopen
 import pytest
 
 from bridge.serve.service.web import hub
-from bridge.serve.service.web.door import connections
-from bridge.serve.service.web.door.access import Access
-from bridge.serve.service.web.door.connections import raise_file_limit
-from bridge.serve.service.web.door.guard import Guard
+from bridge.serve.service.web.auth import connections
+from bridge.serve.service.web.auth.access import LoginRules
+from bridge.serve.service.web.auth.connections import raise_file_limit
+from bridge.serve.service.web.auth.guard import LoginGuard
 from bridge.serve.service.web.server import page_served
 from bridge.settings.service import Service
 from tests.support.busy_lake import write_settings
@@ -95,7 +95,7 @@ def test_a_request_that_does_not_end(port: int, sent: bytes, monkeypatch: pytest
 
 def test_a_request_that_is_broken_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is answered, and no line of the service's log is spent on it."""
-    guard, sent = Guard(make_no_answer, Access.of("127.0.0.1", None, tmp_path / "out")), list[Any]()
+    guard, sent = LoginGuard(make_no_answer, LoginRules.of("127.0.0.1", None, tmp_path / "out")), list[Any]()
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.lake.storage.azure.store import AzureStore
 from bridge.lake.storage.objects import ObjectStorage
-from bridge.serve.service.web.pipelines import Pipelines, Shown
+from bridge.serve.service.web.pipelines import ListedPipeline, ServedPipelines
 
 _FILE = """\
 pipelines:
@@ -25,7 +25,7 @@ pipelines:
 """
 
 
-def _key(shown: Shown) -> str | None:
+def _key(shown: ListedPipeline) -> str | None:
     assert isinstance(shown.lake.storage, ObjectStorage) and isinstance(shown.lake.storage.store, AzureStore)
     return shown.lake.storage.store.options.account_key
 
@@ -35,7 +35,7 @@ def test_a_new_key_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("bridge.lake.storage.azure.clients._ATTEMPTS", 1)
     file = tmp_path / "bridge.yaml"
     file.write_text(_FILE.format(sales="b25l", people="dHdv"))
-    pipelines = Pipelines(file, None)
+    pipelines = ServedPipelines(file, None)
     assert {name: _key(shown) for name, shown in pipelines.all().items()} == {"sales": "b25l", "people": "dHdv"}
     assert len(pipelines._buckets()) == 2
     file.write_text(_FILE.format(sales="dGhyZWU=", people="dHdv"))

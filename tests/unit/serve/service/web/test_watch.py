@@ -20,8 +20,8 @@ from bridge.lake.runs import new_run_id
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.serve.service.web.app import make_app
 from bridge.serve.service.web.hub import Hub
-from bridge.serve.service.web.pipelines import Pipelines
-from bridge.serve.service.web.sight import look
+from bridge.serve.service.web.pipeline_status import look
+from bridge.serve.service.web.pipelines import ServedPipelines
 from bridge.serve.service.web.watch import Watch
 from tests.support.busy_lake import busy_project, commit_rows, record_run, write_settings
 from tests.support.service import until
@@ -42,7 +42,7 @@ class Counted(LocalStorage):
 def test_what_has_not_changed_is_not_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second look reads the newest record only, and gives the same object; a new run is read, old ones are not."""
     monkeypatch.setattr("bridge.lake.storage.buckets.LocalStorage", Counted)
-    shown = Pipelines(root / "bridge.yaml", None).all()["failing"]
+    shown = ServedPipelines(root / "bridge.yaml", None).all()["failing"]
     first = look(shown, None)
     assert [run.status for run in first.runs] == ["failed", "success", "success", "success"]
     Counted.reads.clear()
@@ -59,7 +59,7 @@ def test_what_turns_stale_is_read_again(root: Path, monkeypatch: pytest.MonkeyPa
     more = {"failing": ", stale_after: 1h"}
     write_settings(root, ["failing"], **more)
     record_run(LocalStorage(root / "lake"), "failing", datetime.now(timezone.utc) - timedelta(minutes=30), "success")
-    shown = Pipelines(root / "bridge.yaml", None).all()["failing"]
+    shown = ServedPipelines(root / "bridge.yaml", None).all()["failing"]
     fresh = look(shown, None)
     assert fresh.status
     assert fresh.status["stale"] is False
@@ -70,7 +70,7 @@ def test_what_turns_stale_is_read_again(root: Path, monkeypatch: pytest.MonkeyPa
         def now(cls, tz: Any = None) -> datetime:
             return datetime.now(tz) + timedelta(hours=1)
 
-    monkeypatch.setattr("bridge.serve.service.web.sight.datetime", Later)
+    monkeypatch.setattr("bridge.serve.service.web.pipeline_status.datetime", Later)
     stale = look(shown, fresh)
     assert stale.status
     assert stale.status["stale"] is True
@@ -94,7 +94,7 @@ def test_each_event_comes_once(root: Path) -> None:
     The watch looks by itself, too: perhaps after the commit, before the run's record, so the commit has no order here.
     """
     hub = Listening()
-    watch = Watch(Pipelines(root / "bridge.yaml", None), Waiting(), hub)
+    watch = Watch(ServedPipelines(root / "bridge.yaml", None), Waiting(), hub)
     watch.start()
     try:
         watch.all(30)
@@ -116,7 +116,7 @@ def test_a_fence_is_no_event(root: Path) -> None:
     """After a run that was killed the next writer fences; only what it then commits is told."""
     lake = LocalStorage(root / "lake")
     hub = Listening()
-    watch = Watch(Pipelines(root / "bridge.yaml", None), Waiting(), hub)
+    watch = Watch(ServedPipelines(root / "bridge.yaml", None), Waiting(), hub)
     watch.start()
     try:
         watch.all(30)

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from bridge.errors import SettingsError
-from bridge.serve.service.web.door.logouts import Logouts
+from bridge.serve.service.web.auth.logouts import Logouts
 
 OWN_HEADER = "x-singer-bridge"
 """Without a token, a program that changes something sends this header, whatever its value."""
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     """A browser. `is_in`: it may see pages. `fresh`: it has no cookie yet, so one is sent."""
 
     id: str
@@ -50,7 +50,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LoginRules:
     """The rules of one service. Every comparison of a secret takes the same time, whatever is sent."""
 
     token: str | None = field(default=None, repr=False)
@@ -59,7 +59,7 @@ class Access:
     logouts: Logouts = field(default_factory=Logouts, repr=False)
 
     @classmethod
-    def of(cls, host: str, token: str | None, logouts: Path | None = None) -> Access:
+    def of(cls, host: str, token: str | None, logouts: Path | None = None) -> LoginRules:
         """The rules for an address. Raises `SettingsError` if everybody on the network could use the page.
 
         `logouts`: the file of the sessions that were ended.
@@ -90,35 +90,35 @@ class Access:
         kind, _, text = headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and self.is_token(text.strip())
 
-    def session(self, cookie: str | None) -> Session:
+    def session(self, cookie: str | None) -> LoginSession:
         """The session of a cookie; a new one if it is missing, forged or too old. Without a token, each one is in."""
         parts = (cookie or "").split(".")
         if len(parts) == 4 and hmac.compare_digest(parts[3].encode(), self._mac("session", *parts[:3]).encode()):
             name, level, until = parts[:3]
             if until.isdigit() and int(until) > time.time() and name not in self.logouts:
-                return Session(name, level == "in" or self.token is None)
-        return Session(secrets.token_hex(16), self.token is None, fresh=True)
+                return LoginSession(name, level == "in" or self.token is None)
+        return LoginSession(secrets.token_hex(16), self.token is None, fresh=True)
 
-    def entered(self) -> Session:
+    def entered(self) -> LoginSession:
         """A new session for somebody who knows the token: one that was known before is worth nothing now."""
-        return Session(secrets.token_hex(16), is_in=True, fresh=True)
+        return LoginSession(secrets.token_hex(16), is_in=True, fresh=True)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: LoginSession) -> None:
         """End a session: whoever copied its cookie is out, too. Raises `LakeError` if a restart would forget it."""
         if self.token is not None and session.is_in and not session.fresh:
             self.logouts.end(session.id, time.time() + _DAYS * 86400)
 
-    def cookie(self, session: Session, name: str, *, secure: bool) -> str:
+    def cookie(self, session: LoginSession, name: str, *, secure: bool) -> str:
         """The `Set-Cookie` of a session."""
         text = (session.id, "in" if session.is_in else "out", str(int(time.time()) + _DAYS * 86400))
         flags = f"Path=/; Max-Age={_DAYS * 86400}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
         return f"{name}={'.'.join(text)}.{self._mac('session', *text)}; {flags}"
 
-    def csrf(self, session: Session) -> str:
+    def csrf(self, session: LoginSession) -> str:
         """The token that each form of a session holds."""
         return self._mac("csrf", session.id)
 
-    def is_csrf(self, session: Session, text: str) -> bool:
+    def is_csrf(self, session: LoginSession, text: str) -> bool:
         """Whether a form is one of this session's."""
         return hmac.compare_digest(self.csrf(session).encode(), text.encode())
 

@@ -1,4 +1,4 @@
-"""The door: every request passes it. It refuses, reads what is posted, and adds the headers that bind a browser."""
+"""Middleware that every request passes: it refuses, reads what is posted, adds the headers that bind a browser."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.serve.service.web.door.access import OWN_HEADER, Access, Session, cookie_name, is_own_origin, may_look
+from bridge.serve.service.web.auth.access import (
+    OWN_HEADER,
+    LoginRules,
+    LoginSession,
+    cookie_name,
+    is_own_origin,
+    may_look,
+)
 
 _LARGEST = 1 << 20
 """Bytes of what may be posted."""
 _LOG = logging.getLogger(__name__)
 _OPEN = ("/static/", "/healthz", "/login")
 _OF_PROGRAMS = ("/api/", "/metrics")
-"""What answers 401 where a page leads to the login."""
+"""Paths that answer 401 where a page leads to the login."""
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -32,13 +39,13 @@ _HEADERS = {
 }
 
 
-class Guard:
+class LoginGuard:
     """Middleware around the whole application. A request's session and form are in its `state`.
 
     It goes by the path that the router goes by, `scope["path"]`: `request.url` is made with the Host that was sent.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: LoginRules) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,11 +69,11 @@ class Guard:
             failure = _refused(request, 500, "something went wrong that should not", "the log of the service says what")
             await failure(scope, receive, answer)
 
-    async def _refusal(self, request: Request, session: Session) -> Response | None:
+    async def _refusal(self, request: Request, session: LoginSession) -> Response | None:
         """The answer to a request that goes no further; None for one that does."""
         access, path, headers = self._access, request.scope["path"], request.headers
         if not access.knows_host(headers):
-            return _refused(request, 421, "this name is none of this machine", "open it as http://127.0.0.1:PORT")
+            return _refused(request, 421, "this machine does not have this name", "open it as http://127.0.0.1:PORT")
         bearer = access.has_bearer(headers)
         if not (session.is_in or bearer or path.startswith(_OPEN)):
             if path.startswith(_OF_PROGRAMS) or request.method != "GET":
@@ -81,7 +88,7 @@ class Guard:
             return _refused(request, 403, "another site asks for this", "open it in a tab of its own")
         return None
 
-    async def _posted(self, request: Request, session: Session, *, bearer: bool) -> Response | None:
+    async def _posted(self, request: Request, session: LoginSession, *, bearer: bool) -> Response | None:
         """Read what is posted, and refuse it if another site may have made the browser send it."""
         body = b""
         async for chunk in request.stream():
@@ -110,9 +117,9 @@ class Guard:
 class _Answer:
     """Sends a response with the headers, and with the cookie if the session is new."""
 
-    def __init__(self, send: Send, access: Access, request: Request) -> None:
+    def __init__(self, send: Send, access: LoginRules, request: Request) -> None:
         self._send, self._access, self._request = send, access, request
-        self.session: Session | None = None
+        self.session: LoginSession | None = None
         """That of the request, once it is known."""
         self.began = False
 
@@ -128,7 +135,7 @@ class _Answer:
                 self._add_cookie(headers, self._request.scope["state"]["session"])  # logging in makes another one
         await self._send(message)
 
-    def _add_cookie(self, headers: MutableHeaders, session: Session) -> None:
+    def _add_cookie(self, headers: MutableHeaders, session: LoginSession) -> None:
         wants_page = "text/html" in headers.get("content-type", "") or session is not self.session
         if session.fresh and wants_page:
             name, secure = cookie_name(self._request.scope), self._request.scope["scheme"] == "https"

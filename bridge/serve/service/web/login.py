@@ -1,4 +1,4 @@
-"""The door for people, and for what watches the service: is it alive, and its pipelines' figures."""
+"""The login of people, and the answers to what watches the service: is it alive, and its pipelines' figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from bridge.serve.service.web.door.access import cookie_name
+from bridge.serve.service.web.auth.access import cookie_name
 from bridge.serve.service.web.render import page
 from bridge.serve.service.web.site import form, site_of
 

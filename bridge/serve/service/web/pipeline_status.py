@@ -18,7 +18,7 @@ from bridge.lake.paths import pipeline_key
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, counted_ids
 from bridge.read.query.status import pipeline_status
-from bridge.serve.service.web.pipelines import Shown
+from bridge.serve.service.web.pipelines import ListedPipeline
 
 _LOG = logging.getLogger(__name__)
 _SEE_LOG = "the log of the service has the details; `singer-bridge doctor` looks into the bucket"
@@ -74,8 +74,8 @@ def _between(started: str, ended: str | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """What tells whether a pipeline is as it was."""
+class PipelineFingerprint:
+    """Compared between two looks. If equal, nothing changed in the bucket."""
 
     ids: tuple[str, ...]
     newest: bytes | None
@@ -83,7 +83,7 @@ class Glance:
     head: int
 
     @classmethod
-    def at(cls, log: Log, before: Glance | None) -> Glance:
+    def at(cls, log: Log, before: PipelineFingerprint | None) -> PipelineFingerprint:
         """Look. Raises `LakeError` if the bucket does not answer."""
         storage, name = log.storage, log.pipeline
         ids = tuple(counted_ids(storage, name))
@@ -94,10 +94,10 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PipelineStatus:
     """How a pipeline stands. `status` is what `status --json` says; None: it could not be read, `error` says why."""
 
-    shown: Shown
+    shown: ListedPipeline
     status: dict[str, Any] | None = None
     runs: tuple[RunFacts, ...] = ()
     """The latest, newest first; those from a clock that was ahead come last."""
@@ -106,7 +106,7 @@ class Sight:
     error: BridgeError | None = None
     is_silent: bool = False
     """Its bucket takes longer to answer than anybody waits."""
-    glance: Glance | None = field(default=None, repr=False)
+    glance: PipelineFingerprint | None = field(default=None, repr=False)
     changed: int = 0
     """The last commit that is no fence, as far as it came between two looks; of the first look, the last commit."""
 
@@ -140,36 +140,38 @@ class Sight:
         return bool(at and now > datetime.fromisoformat(at))
 
 
-def look(shown: Shown, before: Sight | None) -> Sight:
+def look(shown: ListedPipeline, before: PipelineStatus | None) -> PipelineStatus:
     """See how a pipeline stands; the same object if nothing changed. What cannot be read is in the result."""
     if shown.log is None:
-        return before if before and before.shown is shown else Sight(shown, error=shown.error)
+        return before if before and before.shown is shown else PipelineStatus(shown, error=shown.error)
     try:
-        glance = Glance.at(shown.log, before.glance if before else None)
+        glance = PipelineFingerprint.at(shown.log, before.glance if before else None)
         if before and before.shown is shown and before.glance == glance and not before.is_out_of_date:
             return before
         return _seen(shown, shown.log, before, glance)
     except BridgeError as error:
-        return Sight(shown, runs=before.runs if before else (), error=error)
+        return PipelineStatus(shown, runs=before.runs if before else (), error=error)
     except Exception as error:  # noqa: BLE001 - whatever one bucket holds must not hide the others
         trouble = BridgeError(f"what its bucket holds cannot be shown: {type(error).__name__}", hint=_SEE_LOG)
         if before is None or before.error is None or before.error.message != trouble.message:
             _LOG.exception("%s: %s", shown.key, trouble.message)
-        return Sight(shown, error=trouble)
+        return PipelineStatus(shown, error=trouble)
 
 
-def silent(shown: Shown, before: Sight | None) -> Sight:
+def silent(shown: ListedPipeline, before: PipelineStatus | None) -> PipelineStatus:
     """The sight of a pipeline whose bucket does not answer in time."""
-    return Sight(shown, runs=before.runs if before else (), error=silence(shown), is_silent=True)
+    return PipelineStatus(shown, runs=before.runs if before else (), error=silence(shown), is_silent=True)
 
 
-def silence(shown: Shown) -> LakeError:
-    """What is said of a bucket that does not answer in time."""
+def silence(shown: ListedPipeline) -> LakeError:
+    """The error of a bucket that does not answer in time."""
     hint = "the page looks again and again"
     return LakeError("the bucket does not answer", hint=hint, bucket=shown.lake.storage.uri)
 
 
-def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight:
+def _seen(
+    shown: ListedPipeline, log: Log, before: PipelineStatus | None, glance: PipelineFingerprint
+) -> PipelineStatus:
     ended = {run.run_id: run for run in (before.runs if before else ())[1:] if run.ended}
     runs = []
     for run in glance.ids[:LATEST]:
@@ -179,13 +181,13 @@ def _seen(shown: Shown, log: Log, before: Sight | None, glance: Glance) -> Sight
         if facts:
             runs.append(facts)
     stale_after = shown.pipeline.stale_after if shown.pipeline else None
-    view = log.view(log.latest())
-    status = pipeline_status(log, datetime.now(timezone.utc), stale_after, view)
-    tables = {name: table.rows for name, table in view.tables.items()}
-    return Sight(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, view.n))
+    snapshot = log.view(log.latest())
+    status = pipeline_status(log, datetime.now(timezone.utc), stale_after, snapshot)
+    tables = {name: table.rows for name, table in snapshot.tables.items()}
+    return PipelineStatus(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, snapshot.n))
 
 
-def _changed(log: Log, before: Sight | None, head: int) -> int:
+def _changed(log: Log, before: PipelineStatus | None, head: int) -> int:
     if before is None or before.status is None:
         return head
     for n in range(head, before.status["commit"], -1):

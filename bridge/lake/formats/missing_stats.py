@@ -1,4 +1,4 @@
-"""What a Parquet footer does not say: bounds of texts beyond 4 KiB, and NaN. Our files note it in their metadata.
+"""Statistics that a Parquet footer lacks: bounds of texts beyond 4 KiB, and NaN. Our files note them in their metadata.
 
 Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers, so that our writer
 takes them out. A table format's statistics are made from the footer alone, so the writer notes both in the file's
@@ -41,7 +41,7 @@ def at_most(text: str) -> str:
     return text if len(text) <= cut else text[:cut] + _LAST
 
 
-class Unsaid:
+class MissingStats:
     """Collects, over the row groups of one file, what its footer will leave out."""
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class Unsaid:
         self.nans: set[Path] = set()
 
     @classmethod
-    def read(cls, metadata: dict[bytes, bytes] | None) -> Unsaid:
+    def read(cls, metadata: dict[bytes, bytes] | None) -> MissingStats:
         """Read the note of a file; empty without one. Raises `ValueError` for a note that is not ours."""
-        unsaid = cls()
+        missing = cls()
         for entry in orjson.loads((metadata or {}).get(KEY, b"[]")):
             path = tuple(entry["column"])
             if "min" in entry:
-                unsaid.texts[path] = entry["min"], entry["max"]
+                missing.texts[path] = entry["min"], entry["max"]
             if "nan" in entry:
-                unsaid.nans.add(path)
-        return unsaid
+                missing.nans.add(path)
+        return missing
 
     def observe(self, rows: pa.Table) -> Iterator[int]:
         """Take in the rows of one row group; yield the places of the file's columns that have NaN in it."""

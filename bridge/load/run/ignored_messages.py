@@ -1,4 +1,4 @@
-"""What a tap sends and we do not load: lines that are no messages, unknown types, streams that are not selected."""
+"""Messages that we do not load: lines that are no messages, unknown types, streams that are not selected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 1 << 20
 """Bytes kept of one line that is not a message."""
 
 
-class Strays:
+class IgnoredMessages:
     """Counts them, and keeps the lines that are no messages for the next commit."""
 
     def __init__(self, max_noise: int, redact: Redactor) -> None:
@@ -50,7 +50,7 @@ class Strays:
         self._ignored[message.stream] = self._ignored.get(message.stream, 0) + message.lines
 
     def warnings(self) -> list[str]:
-        """What the operator should know."""
+        """Warnings for the operator."""
         warnings = []
         if self._noise_count:
             outcome = "kept as rejects" if not self.noise else "not kept, as no commit came after them"
