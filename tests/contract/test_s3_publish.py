@@ -228,7 +228,7 @@ def test_more_than_a_page(s3: S3Server, lakes: Lakes) -> None:
     keys = [f"t/{number:04}" for number in range(1003)]
     s3.fill(bucket, [f"{folder}/{key}" for key in keys])
     assert table(storage) == {key.removeprefix("t/") for key in keys}
-    storage._bucket.delete_all(keys)  # type: ignore[attr-defined]
+    storage.store.delete_all(keys)  # type: ignore[attr-defined]
     assert table(storage) == set()
 
 

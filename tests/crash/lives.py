@@ -31,8 +31,8 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import FileAdd, TableState
 from bridge.lake.storage import conditional
-from bridge.lake.storage.s3.bucket import Bucket
-from bridge.lake.storage.s3.storage import S3Storage
+from bridge.lake.storage.objects import ObjectStorage
+from bridge.lake.storage.s3.store import S3Store
 from bridge.settings.values.stores import S3Options
 
 from .store import (
@@ -113,9 +113,7 @@ class Life:
 
     def _live(self) -> None:
         """Open, load what the source still has, `loads` commits at most, and close."""
-        storage = S3Storage("s3://b")
-        storage._bucket = _Asking("b", "", S3Options(), parallel=1)
-        storage.parallel = 1
+        storage = ObjectStorage("s3://b", _Asking("b", "", S3Options(), parallel=1))
         committer = open_committer(storage, PIPELINE, f"run {self.run}", {"closed": self.ask("lease")})
         self.ask("started", committer.view.last_change)
         end = min(self.world.last, loaded(committer) + self.world.loads)
@@ -158,7 +156,7 @@ def _added(file: File) -> FileAdd:
     return FileAdd(name=file.name, source=file.source, size=size, rows=file.load, upload=upload)
 
 
-class _Asking(Bucket):
+class _Asking(S3Store):
     """A bucket whose requests are the current life's questions."""
 
     @property
@@ -251,7 +249,7 @@ def _place(frame: FrameType | None) -> Any:
     return tuple(places)
 
 
-_SAME = (Life, Log, S3Storage, Bucket, Client, TableLogs, FunctionType, MethodType, type, _Pages)
+_SAME = (Life, Log, ObjectStorage, S3Store, Client, TableLogs, FunctionType, MethodType, type, _Pages)
 """Of these a run has one, or they never change."""
 
 
@@ -338,7 +336,7 @@ def _patched() -> Iterator[None]:
         mock.patch("bridge.lake.commit.committer.datetime", _Clock),
         mock.patch("bridge.lake.commit.manifests.manifest_keys", lambda _: [MANIFEST]),
         mock.patch.object(conditional, "patient_attempts", _once),
-        mock.patch("bridge.lake.storage.s3.conditional.patient_attempts", _once),
+        mock.patch("bridge.lake.storage.s3.store.patient_attempts", _once),
         mock.patch.object(Head, "swap", _swap),
     ]
     del parallel

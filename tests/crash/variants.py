@@ -23,10 +23,11 @@ from bridge.lake.log import Log, Snapshot, add_of, undo
 from bridge.lake.ownership import Owner
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord, TableChange
+from bridge.lake.storage.objects import publish as phases
+from bridge.lake.storage.objects.store import Headers
 from bridge.lake.storage.protocol import Change, Missing, Remove
-from bridge.lake.storage.s3 import publish as s3
-from bridge.lake.storage.s3.bucket import Bucket
 from bridge.lake.storage.s3.errors import FAILURES, is_refused
+from bridge.lake.storage.s3.store import S3Store
 
 from .lives import Life, loaded, one_by_one
 from .store import MANIFEST
@@ -121,7 +122,7 @@ def _aborts_after_unknown(self: Committer, kind: str, state: Any, *, tables: Any
         raise
 
 
-def _put_twice(bucket: Bucket, key: str, data: bytes, etag: str | None) -> str | None:
+def _put_twice(bucket: S3Store, key: str, data: bytes, etag: str | None) -> str | None:
     condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
     for _ in range(2):
         try:
@@ -216,26 +217,29 @@ class _Publish:
     order: str
     drops: Callable[[str], bool] = lambda _source: True
 
-    def __call__(self, bucket: Bucket, changes: Sequence[Change]) -> None:
+    def __call__(self, bucket: S3Store, changes: Sequence[Change]) -> None:
         adds = [add for change in changes for add in change.adds]
         removes = [remove for change in changes for remove in change.removes]
-        targets = [*(s3._Target(add) for add in adds), *(s3._Target(o.add, o.trash) for o in s3._rewrites(changes))]
-        looks = one_by_one(bucket, lambda one: s3._look(bucket, one), targets)
+        targets = [
+            *(phases._Target(add) for add in adds),
+            *(phases._Target(o.add, o.trash) for o in phases._rewrites(changes)),
+        ]
+        looks = one_by_one(bucket, lambda one: phases._look(bucket, one), targets)
         if None in looks:
             raise Missing([one.add.key for one, status in zip(targets, looks, strict=True) if status is None])
         pending = [status for status in looks if not status.visible]
         for phase in self.order.split():
             if phase == "aborts":
-                one_by_one(bucket, lambda add: s3.abort(bucket, add), [a for c in changes for a in c.aborts])
+                one_by_one(bucket, bucket.abort, [a for c in changes for a in c.aborts])
             elif phase == "old":
-                kept = one_by_one(bucket, lambda status: s3._keep_old(bucket, status), pending)
+                kept = one_by_one(bucket, lambda status: phases._keep_old(bucket, status), pending)
                 pending = [status for status in kept if not status.visible]
             elif phase == "late":
                 one_by_one(bucket, lambda status: _keep_too_late(bucket, status), pending)
             elif phase == "show":
-                one_by_one(bucket, lambda status: s3._show(bucket, status), pending)
+                one_by_one(bucket, lambda status: phases._show(bucket, status), pending)
             elif phase == "keep":
-                one_by_one(bucket, lambda remove: s3._keep(bucket, remove), removes)
+                one_by_one(bucket, lambda remove: phases._keep(bucket, remove), removes)
             elif phase == "go":
                 one_by_one(bucket, lambda remove: _remove(bucket, remove), removes)
             else:
@@ -243,11 +247,11 @@ class _Publish:
                 one_by_one(bucket, bucket.delete, sources)
 
 
-def _remove(bucket: Bucket, remove: Remove) -> None:
+def _remove(bucket: S3Store, remove: Remove) -> None:
     bucket.delete(remove.key)
 
 
-def _keep_too_late(bucket: Bucket, status: Any) -> None:
+def _keep_too_late(bucket: S3Store, status: Any) -> None:
     if status.target.trash and status.old:
         try:
             bucket.copy(status.target.add.key, status.target.trash, status.old.size, status.old.etag)
@@ -255,26 +259,31 @@ def _keep_too_late(bucket: Bucket, status: Any) -> None:
             return
 
 
-def _visible_first(bucket: Bucket, target: Any) -> Any:
-    if target.is_visible(bucket):
-        return s3._Status(target, [], visible=True)
+def _visible_first(bucket: S3Store, target: Any) -> Any:
+    seen = bucket.head(target.add.key)
+    if target.is_there(seen):
+        return phases._Status(target, [], visible=True)
     old = bucket.head(target.add.key) if target.trash else None
-    parts = s3._pending(bucket, target.add)
-    return None if parts is None else s3._Status(target, parts, old=old)
+    parts = bucket.pending_parts(target.add)
+    return None if parts is None else phases._Status(target, parts, old=old)
 
 
-def _is_visible_by_name(self: Any, bucket: Bucket) -> bool:
-    return bucket.size(self.add.key) is not None
+def _is_there_by_name(_: Any, seen: Headers | None) -> bool:
+    return seen is not None
 
 
-def _keep_whatever(bucket: Bucket, status: Any) -> Any:
+def _keep_whatever(bucket: S3Store, status: Any) -> Any:
     if status.target.trash and status.old:
         bucket.copy(status.target.add.key, status.target.trash, status.old.size)
     return status
 
 
-def _settle_without_aborts(bucket: Bucket, changes: Sequence[Change]) -> list[Any]:
-    return [one for one in s3._rewrites(changes) if s3._Target(one.add, one.trash).is_visible(bucket)]
+def _settle_without_aborts(bucket: S3Store, changes: Sequence[Change]) -> list[Any]:
+    return [
+        one
+        for one in phases._rewrites(changes)
+        if phases._Target(one.add, one.trash).is_there(bucket.head(one.add.key))
+    ]
 
 
 def _trash(source: str) -> bool:
@@ -282,7 +291,7 @@ def _trash(source: str) -> bool:
 
 
 _CREATE = "commit.committer.Committer.create"
-_S3_PUBLISH = "storage.s3.publish.publish"
+_S3_PUBLISH = "storage.objects.publish.publish"
 
 BROKEN = {
     "abort before the fence": Variant(
@@ -309,7 +318,7 @@ BROKEN = {
     ),
     "visible before pending": Variant(
         "publish looks at the key first: what becomes visible meanwhile is in neither place",
-        {"storage.s3.publish._look": _visible_first},
+        {"storage.objects.publish._look": _visible_first},
     ),
     "source stays": Variant(
         "publish leaves the source of a small file where it was",
@@ -318,7 +327,7 @@ BROKEN = {
     "rebase": Variant("who loses n takes n + 1", {_CREATE: _rebases}),
     "no nonce": Variant(
         "a put whose answer was lost is sent again, and a 412 taken for somebody else's commit: cleaned up",
-        {_CREATE: _no_nonce, "storage.s3.storage.put_if": _put_twice},
+        {_CREATE: _no_nonce, "storage.objects.storage.put_if": _put_twice},
     ),
     "abort after an unknown put": Variant(
         "a commit that is not there yet is taken for lost: its files are cleaned up", {_CREATE: _aborts_after_unknown}
@@ -348,11 +357,11 @@ BROKEN = {
     ),
     "trash of whatever is there": Variant(
         "the copy of what a file is about to replace does not ask for what was seen there",
-        {"storage.s3.publish._keep_old": _keep_whatever},
+        {"storage.objects.publish._keep_old": _keep_whatever},
     ),
     "rewritten if it is there": Variant(
         "whether a file was rewritten is not told by what it was made of",
-        {"storage.s3.publish._Target.is_visible": _is_visible_by_name},
+        {"storage.objects.publish._Target.is_there": _is_there_by_name},
     ),
     "rewrite before trash": Variant(
         "new bytes first, then the old ones are not there any more to be kept",
@@ -363,7 +372,7 @@ BROKEN = {
     ),
     "settle without aborts": Variant(
         "a void looks which files are rewritten, and lets a slow writer rewrite the others",
-        {"storage.s3.publish.settle_rewrites": _settle_without_aborts},
+        {"storage.objects.publish.settle_rewrites": _settle_without_aborts},
     ),
     "abort what is to replace a file": Variant(
         "recovery does not look whether it was followed, and takes uploads for old ones",
@@ -382,6 +391,6 @@ HARMLESS = {
     ),
     "a 412 ends the run": Variant(
         "a run takes its own commit for another's, and dies: the next run rolls it forward",
-        {_CREATE: _never_reads_back, "storage.s3.storage.put_if": _put_twice},
+        {_CREATE: _never_reads_back, "storage.objects.storage.put_if": _put_twice},
     ),
 }

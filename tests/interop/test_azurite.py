@@ -55,7 +55,7 @@ def storage(request: pytest.FixtureRequest, s3: Azurite, monkeypatch: pytest.Mon
     if request.param == "s3":
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", s3.with_sas(container))
     if request.param == "s3 uploads":
-        monkeypatch.setattr("bridge.lake.storage.objects.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.objects.copying._SMALL", 0)
     return s3.storage(f"az://{container}/team")
 
 

@@ -52,7 +52,7 @@ def s3(gcs: FakeGcs) -> FakeGcs:
 def storage(request: pytest.FixtureRequest, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """A folder of a bucket; for "local" a whole bucket, for "s3 uploads" every pending file is sent in parts."""
     if request.param == "s3 uploads":
-        monkeypatch.setattr("bridge.lake.storage.objects.pending._SMALL", 0)
+        monkeypatch.setattr("bridge.lake.storage.objects.copying._SMALL", 0)
     folder = "" if request.param == "local" else "/team"
     return cast("Storage", gcs.storage(f"gs://{uuid.uuid4().hex}{folder}"))
 

@@ -21,9 +21,9 @@ def open_storage(uri: str, options: StoreOptions | None = None) -> Storage:
     """
     section = section_of_bucket(uri)
     if section == "s3":
-        from bridge.lake.storage.s3 import S3Storage
+        from bridge.lake.storage.s3 import s3_storage
 
-        return S3Storage(uri, options if isinstance(options, S3Options) else None)
+        return s3_storage(uri, options if isinstance(options, S3Options) else None)
     if section == "azure":
         from bridge.lake.storage.azure import azure_storage
 

@@ -8,8 +8,6 @@ from bridge.errors import SettingsError
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.settings.values.stores import AzureOptions
 
-_NO_ETAG = '"0x0"'
-
 
 def azure_storage(uri: str, options: AzureOptions | None = None) -> ObjectStorage:
     """The storage at `az://container/folder` or `abfss://container@account.dfs.core.windows.net/folder`.
@@ -21,4 +19,4 @@ def azure_storage(uri: str, options: AzureOptions | None = None) -> ObjectStorag
         raise SettingsError("this bucket needs the package azure-storage-blob", hint=hint, bucket=uri)
     from bridge.lake.storage.azure.store import AzureStore
 
-    return ObjectStorage(uri, AzureStore.of(uri, options or AzureOptions()), _NO_ETAG)
+    return ObjectStorage(uri, AzureStore.of(uri, options or AzureOptions()))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock, BlobClient, BlobPrefix, BlobProperties
@@ -15,7 +15,8 @@ from bridge.errors import LakeError, SettingsError
 from bridge.lake.storage.azure.clients import Clients, clients
 from bridge.lake.storage.azure.errors import FAILURES, code_of, explain, is_absent, is_passing, is_refused
 from bridge.lake.storage.conditional import Passing, Refused
-from bridge.lake.storage.objects.store import Absent, Headers, Upload
+from bridge.lake.storage.objects.copying import CopyingStore, Upload
+from bridge.lake.storage.objects.store import Absent, Headers
 from bridge.lake.storage.protocol import VersionedObject, refuse_outside
 from bridge.settings.values.stores import AzureOptions
 
@@ -28,7 +29,7 @@ _LONGEST_COPY = 600
 
 
 @dataclass(slots=True)
-class AzureStore:
+class AzureStore(CopyingStore):
     """A container or a folder of it. Keys are below the folder: `prefix` is empty or ends in a slash."""
 
     scheme: str
@@ -38,6 +39,7 @@ class AzureStore:
     prefix: str
     options: AzureOptions
     parallel: int = 16
+    other_etag: ClassVar[str] = '"0x0"'
 
     @classmethod
     def of(cls, uri: str, options: AzureOptions) -> AzureStore:
@@ -129,8 +131,8 @@ class AzureStore:
         over = _if_match(etag) if etag is not None else {"match_condition": MatchConditions.IfMissing}
         self._copy(source, key, source_etag, over)
 
-    def replace(self, source: str, key: str, *, source_etag: str) -> None:
-        self._copy(source, key, source_etag, {})
+    def replace(self, source: str, key: str, seen: Headers | None) -> None:
+        self._copy(source, key, seen.etag if seen else "", {})
 
     def _copy(self, source: str, key: str, source_etag: str, over: Mapping[str, Any]) -> None:
         if source_etag:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from google.api_core.retry import Retry
 
@@ -14,12 +14,11 @@ from bridge.errors import SettingsError
 from bridge.lake.storage.conditional import Passing, Refused
 from bridge.lake.storage.gcs.clients import client, credentials_file, endpoint, is_anonymous
 from bridge.lake.storage.gcs.errors import FAILURES, explain, explained, is_gone, is_passing, is_refused
+from bridge.lake.storage.objects.copying import CopyingStore
 from bridge.lake.storage.objects.store import Absent, Headers
 from bridge.lake.storage.protocol import VersionedObject, refuse_outside
 from bridge.settings.values.stores import GcsOptions
 
-NO_GENERATION = "1"
-"""An ETag that no object has: Google counts generations in microseconds since 1970."""
 _ONCE, _PATIENT = (5, 10), (10, 60)
 """Seconds to connect, and to wait for each part of the answer."""
 _PATIENCE = Retry(predicate=is_passing, initial=0.2, maximum=8, multiplier=2, timeout=60)
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class GcsStore:
+class GcsStore(CopyingStore):
     """A bucket or a folder of it. Keys are below the folder: `prefix` is empty or ends in a slash."""
 
     name: str
@@ -41,6 +40,8 @@ class GcsStore:
     options: GcsOptions
     parallel: int = 10
     """So many connections Google's library keeps."""
+    other_etag: ClassVar[str] = "1"
+    """Google counts generations in microseconds since 1970."""
 
     @classmethod
     def of(cls, uri: str, options: GcsOptions) -> GcsStore:
@@ -123,8 +124,8 @@ class GcsStore:
         generation = 0 if etag is None else _generation(etag)
         self._copy(source, key, source_etag, if_generation_match=generation)
 
-    def replace(self, source: str, key: str, /, *, source_etag: str) -> None:
-        self._copy(source, key, source_etag)
+    def replace(self, source: str, key: str, seen: Headers | None, /) -> None:
+        self._copy(source, key, seen.etag if seen else "")
 
     def _copy(self, source: str, key: str, source_etag: str, **how: int) -> None:
         """Without metadata of its own the new object gets that of the source."""

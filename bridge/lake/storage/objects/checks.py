@@ -13,7 +13,8 @@ from bridge.findings import Check, Finding, error, fine, run_checks
 from bridge.lake.storage import Storage
 from bridge.lake.storage.conditional import Refused
 from bridge.lake.storage.objects import ObjectStorage
-from bridge.lake.storage.objects.store import Absent, Headers, ObjectStore
+from bridge.lake.storage.objects.copying import CopyingStore
+from bridge.lake.storage.objects.store import Absent, Headers
 
 _PART = 256 * 1024
 
@@ -24,14 +25,16 @@ def object_checks(storage: ObjectStorage, where: str, further: list[Check]) -> l
 
 
 def _bucket(storage: ObjectStorage, where: str, further: list[Check]) -> Iterator[Finding]:
-    next(iter(storage.store.list("", deep=False)), None)
+    store = storage.store
+    assert isinstance(store, CopyingStore)
+    next(iter(store.list("", deep=False)), None)
     yield fine("bucket", f"{storage.uri} exists, {where}")
     prefix = f".doctor-{uuid.uuid4().hex}"
     checks: list[Check] = [
         ("rights", lambda: rights(storage, prefix)),
         ("swap", lambda: swap(storage, f"{prefix}/swapped")),
-        ("uploads", lambda: _uploads(storage.store, f"{prefix}/upload")),
-        ("copies", lambda: _copies(storage.store, f"{prefix}/copied")),
+        ("uploads", lambda: _uploads(store, f"{prefix}/upload")),
+        ("copies", lambda: _copies(store, f"{prefix}/copied")),
     ]
     yield from run_checks([*checks, *further])
 
@@ -73,7 +76,7 @@ def swap(storage: Storage, key: str) -> Iterator[Finding]:
     yield fine("swap", "a version that is not the newest is refused")
 
 
-def _uploads(store: ObjectStore, key: str) -> Iterator[Finding]:
+def _uploads(store: CopyingStore, key: str) -> Iterator[Finding]:
     """An object in parts is not there before it is whole."""
     upload = store.upload(key)
     try:
@@ -92,7 +95,7 @@ def _uploads(store: ObjectStore, key: str) -> Iterator[Finding]:
     yield fine("uploads", "large files can be uploaded in parts, and are not there before the last one")
 
 
-def _copies(store: ObjectStore, key: str) -> Iterator[Finding]:
+def _copies(store: CopyingStore, key: str) -> Iterator[Finding]:
     """Publishing is a copy under conditions; one that does not hold must be refused."""
     source, copy = f"{key}.source", f"{key}.copy"
     try:
@@ -107,7 +110,7 @@ def _copies(store: ObjectStore, key: str) -> Iterator[Finding]:
             lambda: store.copy(source, copy),
             lambda: store.copy(source, copy, etag=origin.etag),
             lambda: store.copy(source, copy, source_etag=copied.etag, etag=copied.etag),
-            lambda: store.replace(source, copy, source_etag=copied.etag),
+            lambda: store.replace(source, copy, copied),
         ]
         if not all(_refuses(store, trial, copy) for trial in trials):
             raise LakeError("the store copies an object whatever version is requested", hint=_OTHER, at=store.place(""))
@@ -120,7 +123,7 @@ def _copies(store: ObjectStore, key: str) -> Iterator[Finding]:
     )
 
 
-def _refuses(store: ObjectStore, trial: Callable[[], None], key: str) -> bool:
+def _refuses(store: CopyingStore, trial: Callable[[], None], key: str) -> bool:
     try:
         trial()
     except Refused:
@@ -130,7 +133,7 @@ def _refuses(store: ObjectStore, trial: Callable[[], None], key: str) -> bool:
     return False
 
 
-def _whole(store: ObjectStore, key: str, size: int) -> Headers:
+def _whole(store: CopyingStore, key: str, size: int) -> Headers:
     seen = store.head(key)
     if seen is None or seen.size != size:
         raise LakeError("an object is not as it was written", hint=_OTHER, at=store.place(key))

@@ -1,4 +1,4 @@
-"""A bucket of an object store as a storage. Atomic by conditional puts; published by copies within the store.
+"""A bucket of an object store as a storage. Atomic by conditional puts; published by copies or by completing uploads.
 
 Guarantee to readers that list a folder: nothing is visible before its commit. A store cannot exchange several files at
 once, so for an instant an append shows 0..k of its k files, and a replaced table the new files beside the old ones.
@@ -15,12 +15,11 @@ from typing import BinaryIO
 
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
-from bridge.lake.storage.conditional import Passing, Refused, patient_attempts, put_if
+from bridge.lake.storage.conditional import put_if
 from bridge.lake.storage.objects import publish
-from bridge.lake.storage.objects.pending import PendingObject
 from bridge.lake.storage.objects.store import ObjectStore
 from bridge.lake.storage.parallel import parallel_map
-from bridge.lake.storage.protocol import Add, Change, PendingFile, Rewrite, Swap, VersionedObject, made_of
+from bridge.lake.storage.protocol import Add, Change, PendingFile, Rewrite, Swap, VersionedObject
 from bridge.lake.storage.reading import open_object
 
 _LAKE = ".bridge/lake.json"
@@ -31,13 +30,11 @@ _HIDDEN = re.compile(r"(^|/)\.|/$")
 class ObjectStorage:
     """One bucket, or a folder of it."""
 
-    def __init__(self, uri: str, store: ObjectStore, other_etag: str) -> None:
-        """`other_etag`: an ETag that no object has."""
+    def __init__(self, uri: str, store: ObjectStore) -> None:
         self.uri = uri.rstrip("/")
         self.folder: Path | None = None
         self.parallel = store.parallel
         self.store = store
-        self._other_etag = other_etag
         self._prepared = False
 
     def for_libraries(self) -> dict[str, str]:
@@ -48,27 +45,15 @@ class ObjectStorage:
             return
         if self.read(_LAKE) is None:
             self.put_if_absent(_LAKE, dumps({"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}))
-        data = self.read(_LAKE)
+        data, store = self.read(_LAKE), self.store
         if data is None:
-            raise LakeError("an object that was just written is not there", hint=_OTHER_STORE, at=self.uri)
-        for etag in (None, self._other_etag):
-            if not self._refuses(_LAKE, data, etag):
-                raise LakeError("the bucket does not keep two writers apart", hint=_OTHER_STORE, at=self.uri)
+            reason = "an object that was just written is not there"
+            raise LakeError(reason, hint=store.conditions_hint, at=store.place(_LAKE))
+        for etag in (None, store.other_etag):
+            if not store.refuses(_LAKE, data, etag):
+                reason = "the bucket does not keep two writers apart"
+                raise LakeError(reason, hint=store.conditions_hint, at=store.place(""))
         self._prepared = True
-
-    def _refuses(self, key: str, data: bytes, etag: str | None) -> bool:
-        """Whether the store refuses a put whose condition does not hold; the bytes are the object's own."""
-        for _ in patient_attempts():
-            try:
-                self.store.put_once(key, data, etag)
-            except Refused:
-                return True
-            except Passing:
-                continue
-            return False
-        raise LakeError(
-            "the store does not answer", hint="check the network and the store, then run again", at=self.uri
-        )
 
     def read(self, key: str) -> bytes | None:
         current = self.store.get(key)
@@ -113,13 +98,13 @@ class ObjectStorage:
         self.store.delete(key)
 
     def open_pending(self, source: str, key: str, over: bool = False, readable: bool = False) -> PendingFile:
-        return PendingObject(self.store, source, made_of(source) if over else "")
+        return self.store.open_pending(source, key, over=over, readable=readable)
 
     def pending(self, folder: str) -> Iterator[Add]:
-        yield from (Add(key, "", 0) for key in self.store.list(_folder(folder), deep=True))
+        return self.store.pending(_folder(folder))
 
     def abort(self, pending: Add) -> None:
-        publish.abort(self.store, pending)
+        self.store.abort(pending)
 
     def missing_pending(self, adds: Sequence[Add]) -> Sequence[Add]:
         return publish.missing_pending(self.store, adds)
@@ -137,9 +122,3 @@ class ObjectStorage:
 def _folder(prefix: str) -> str:
     prefix = prefix.strip("/")
     return f"{prefix}/" if prefix else ""
-
-
-_OTHER_STORE = (
-    "the store must honour conditional puts, as Azure Blob Storage and Google Cloud Storage do: an emulator or a "
-    "gateway before it may not"
-)

@@ -14,8 +14,8 @@ from bridge.errors import LakeError
 from bridge.findings import Check, Finding, fine, run_checks, warning
 from bridge.lake.storage import Storage
 from bridge.lake.storage.objects.checks import rights, swap
-from bridge.lake.storage.s3.bucket import Bucket
 from bridge.lake.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_copy, try_upload, versioning
+from bridge.lake.storage.s3.store import S3Store
 from bridge.settings.options import Pipeline
 from bridge.settings.values.stores import S3Options
 
@@ -28,11 +28,11 @@ _GIVEN_UP = "uploads that crashes leave behind: they cost space, and `singer-bri
 def s3_checks(pipeline: Pipeline, storage: Storage, further: list[Check]) -> list[Check]:
     """The checks of an S3 bucket. If it cannot be reached, only the first is made, and none of the `further`."""
     section = pipeline.destination.s3
-    bucket = Bucket.of(storage.uri, section.options if section else S3Options())
+    bucket = S3Store.of(storage.uri, section.options if section else S3Options())
     return [("bucket", lambda: _bucket(bucket, storage, further))]
 
 
-def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[Finding]:
+def _bucket(bucket: S3Store, storage: Storage, further: list[Check]) -> Iterator[Finding]:
     place = look(bucket)
     server = f" on {bucket.options.endpoint_url}" if bucket.options.endpoint_url else ""
     yield fine("bucket", f"{storage.uri}{server} exists" + (f", in {place.region}" if place.region else ""))
@@ -52,12 +52,12 @@ def _bucket(bucket: Bucket, storage: Storage, further: list[Check]) -> Iterator[
     yield from run_checks(checks)
 
 
-def _uploads(bucket: Bucket, key: str) -> Iterator[Finding]:
+def _uploads(bucket: S3Store, key: str) -> Iterator[Finding]:
     try_upload(bucket, key)
     yield fine("uploads", "large files can be uploaded in parts; uploads can be listed and aborted")
 
 
-def _copies(bucket: Bucket, key: str) -> Iterator[Finding]:
+def _copies(bucket: S3Store, key: str) -> Iterator[Finding]:
     if try_copy(bucket, key):
         yield fine("copies", "an object is copied, and only in the requested version")
         return
@@ -73,7 +73,7 @@ def _unreadable(check: str, failure: LakeError) -> Finding:
     return fine(check, f"could not be read ({failure.message.partition(' at=')[0]}); nothing depends on it")
 
 
-def _lifecycle(bucket: Bucket, place: Place) -> Iterator[Finding]:
+def _lifecycle(bucket: S3Store, place: Place) -> Iterator[Finding]:
     try:
         covering = [rule for rule in rules(bucket) if rule.covers(bucket.prefix)]
     except LakeError as failure:
@@ -107,7 +107,7 @@ def _is_minio(place: Place) -> bool:
     return "minio" in place.server.lower()
 
 
-def _versioning(bucket: Bucket) -> Iterator[Finding]:
+def _versioning(bucket: S3Store) -> Iterator[Finding]:
     try:
         status = versioning(bucket)
     except LakeError as failure:
@@ -120,7 +120,7 @@ def _versioning(bucket: Bucket) -> Iterator[Finding]:
         yield fine("versioning", "off; a lake does not need it, but it can bring back what somebody deletes by mistake")
 
 
-def _object_lock(bucket: Bucket) -> Iterator[Finding]:
+def _object_lock(bucket: S3Store) -> Iterator[Finding]:
     try:
         mode = lock_mode(bucket)
     except LakeError as failure:

@@ -8,9 +8,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from bridge.errors import LakeError
+from bridge.lake.storage.protocol import Add
 from bridge.lake.storage.reading import require
-from bridge.lake.storage.s3.bucket import Bucket
 from bridge.lake.storage.s3.errors import FAILURES, code_of, explain, is_refused
+from bridge.lake.storage.s3.store import S3Store
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 _NOT_SET = frozenset({"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"})
@@ -45,11 +46,11 @@ class Rule:
         return prefix.startswith(self.prefix) or self.prefix.startswith(prefix)
 
 
-def look(bucket: Bucket) -> Place:
+def look(store: S3Store) -> Place:
     """Where the bucket is. Raises `LakeError` unless it exists and may be listed."""
-    client, before = bucket.patient, datetime.now(timezone.utc)
-    with bucket.explained("list", ""):
-        answer = client.list_objects_v2(Bucket=bucket.name, Prefix=bucket.prefix, MaxKeys=1)
+    client, before = store.patient, datetime.now(timezone.utc)
+    with store.explained("list", ""):
+        answer = client.list_objects_v2(Bucket=store.name, Prefix=store.prefix, MaxKeys=1)
     headers, after = answer["ResponseMetadata"].get("HTTPHeaders", {}), datetime.now(timezone.utc)
     clock = parsedate_to_datetime(headers["date"]) if "date" in headers else before
     return Place(
@@ -60,9 +61,9 @@ def look(bucket: Bucket) -> Place:
     )
 
 
-def rules(bucket: Bucket) -> list[Rule]:
+def rules(store: S3Store) -> list[Rule]:
     """The lifecycle rules that may apply to our objects, which have no tags."""
-    answer = _setting(bucket, "get_bucket_lifecycle_configuration", "read the lifecycle rules")
+    answer = _setting(store, "get_bucket_lifecycle_configuration", "read the lifecycle rules")
     return [_rule(one) for one in answer.get("Rules", []) if one.get("Status") == "Enabled" and not _by_tags(one)]
 
 
@@ -83,74 +84,58 @@ def _rule(rule: dict[str, Any]) -> Rule:
     )
 
 
-def versioning(bucket: Bucket) -> str:
+def versioning(store: S3Store) -> str:
     """`Enabled`, `Suspended`, or empty where it never was enabled."""
-    return str(_setting(bucket, "get_bucket_versioning", "read the versioning").get("Status", ""))
+    return str(_setting(store, "get_bucket_versioning", "read the versioning").get("Status", ""))
 
 
-def lock_mode(bucket: Bucket) -> str:
+def lock_mode(store: S3Store) -> str:
     """How new objects are locked: `GOVERNANCE`, `COMPLIANCE`, or empty where they are not."""
-    answer = _setting(bucket, "get_object_lock_configuration", "read the object lock")
+    answer = _setting(store, "get_object_lock_configuration", "read the object lock")
     return str(answer.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {}).get("Mode", ""))
 
 
-def _setting(bucket: Bucket, operation: str, action: str) -> dict[str, Any]:
+def _setting(store: S3Store, operation: str, action: str) -> dict[str, Any]:
     try:
-        return dict(getattr(bucket.patient, operation)(Bucket=bucket.name))
+        return dict(getattr(store.patient, operation)(Bucket=store.name))
     except FAILURES as error:
         if code_of(error) in _NOT_SET:
             return {}
-        raise explain(error, action, bucket.place("")) from error
+        raise explain(error, action, store.place("")) from error
 
 
-def try_upload(bucket: Bucket, key: str) -> None:
+def try_upload(store: S3Store, key: str) -> None:
     """Begin an upload, list its parts and abort it, as a run does. Raises `LakeError` where one of these fails."""
-    client, at = bucket.patient, bucket.at(key)
-    with bucket.explained("begin an upload", key):
-        upload = client.create_multipart_upload(**at, **bucket.write_options(key))["UploadId"]
+    upload = store.begin_upload(key)
     try:
-        with bucket.explained("upload a part", key):
-            client.upload_part(**at, UploadId=upload, PartNumber=1, Body=b"part")
-        with bucket.explained("look for an upload", key):
-            parts = client.list_parts(**at, UploadId=upload).get("Parts", [])
-        if [part["Size"] for part in parts] != [4]:
+        store.put_part(key, upload, 1, b"part")
+        if [part["Size"] for part in store.parts(key, upload) or ()] != [4]:
             hint = "the store loses parts of uploads: see its manual, or choose another"
-            raise LakeError("an upload does not have the part that was sent", hint=hint, at=bucket.place(key))
+            raise LakeError("an upload does not have the part that was sent", hint=hint, at=store.place(key))
     finally:
-        with bucket.explained("abort an upload", key):
-            client.abort_multipart_upload(**at, UploadId=upload)
-    _expect_none(bucket, key, upload)
+        store.abort(Add("", key, 0, upload))
+    if store.parts(key, upload):
+        hint = "the store keeps uploads that were aborted: see its manual, or choose another"
+        raise LakeError("an upload that was aborted is still there", hint=hint, at=store.place(key))
 
 
-def try_copy(bucket: Bucket, key: str) -> bool:
+def try_copy(store: S3Store, key: str) -> bool:
     """Copy an object, as a run does before it replaces one; return whether the store refuses a wrong ETag.
 
     Raises `LakeError` where a copy fails. Deletes `key` and `KEY.copy` afterwards.
     """
     copy = f"{key}.copy"
     try:
-        bucket.put(key, b"old")
-        seen = require(bucket, key)
-        with bucket.explained("copy an object", key):
-            bucket.copy(key, copy, seen.size, seen.etag)
+        store.put(key, b"old")
+        seen = require(store, key)
+        with store.explained("copy an object", key):
+            store.copy(key, copy, seen.size, seen.etag)
         try:
-            bucket.copy(key, copy, seen.size, '"00000000000000000000000000000000"')
+            store.copy(key, copy, seen.size, '"00000000000000000000000000000000"')
         except FAILURES as error:
             if not is_refused(error):
-                raise explain(error, "copy an object", bucket.place(key)) from error
+                raise explain(error, "copy an object", store.place(key)) from error
             return True
         return False
     finally:
-        bucket.delete_all([key, copy])
-
-
-def _expect_none(bucket: Bucket, key: str, upload: str) -> None:
-    try:
-        parts = bucket.patient.list_parts(**bucket.at(key), UploadId=upload).get("Parts", [])
-    except FAILURES as error:
-        if code_of(error) in ("NoSuchUpload", "404"):
-            return
-        raise explain(error, "look for an upload", bucket.place(key)) from error
-    if parts:
-        hint = "the store keeps uploads that were aborted: see its manual, or choose another"
-        raise LakeError("an upload that was aborted is still there", hint=hint, at=bucket.place(key))
+        store.delete_all([key, copy])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from bridge.lake.storage.s3.bucket import Bucket
 from bridge.lake.storage.s3.clients import clients
+from bridge.settings.values.stores import S3Options
 
 
-def object_store_options(bucket: Bucket) -> dict[str, str]:
+def object_store_options(bucket: str, options: S3Options) -> dict[str, str]:
     """The `storage_options` of delta-rs and Polars: server, region, and boto3's current keys."""
-    options = bucket.options
-    with bucket.explained("open the bucket", ""):
-        connection = clients(options)
-        credentials = connection.session.get_credentials()
-        keys = credentials.get_frozen_credentials() if credentials else None
+    connection = clients(options)
+    credentials = connection.session.get_credentials()
+    keys = credentials.get_frozen_credentials() if credentials else None
     server, region = connection.patient.meta.endpoint_url, connection.patient.meta.region_name
     amazon = (urlsplit(server).hostname or "").endswith(".amazonaws.com")
     virtual = amazon if options.path_style is None else not options.path_style
@@ -29,6 +27,6 @@ def object_store_options(bucket: Bucket) -> dict[str, str]:
         "aws_sse_kms_key_id": options.kms_key_id,
     }
     if not amazon:
-        host = server.replace("://", f"://{bucket.name}.", 1) if virtual else server
+        host = server.replace("://", f"://{bucket}.", 1) if virtual else server
         result |= {"aws_endpoint_url": host, "aws_allow_http": str(server.startswith("http:")).lower()}
     return {name: value for name, value in result.items() if value}

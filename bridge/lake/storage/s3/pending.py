@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bridge.errors import LakeError
 from bridge.lake.storage.parts import PartWriter
-from bridge.lake.storage.protocol import made_of
-from bridge.lake.storage.s3.bucket import MADE_OF, Bucket
+from bridge.lake.storage.protocol import Add, made_of
+
+if TYPE_CHECKING:
+    from bridge.lake.storage.s3.store import S3Store
 
 _SMALL = 8 * 1024**2
 """Up to this size an object needs no more requests, and no clean-up of unfinished uploads deletes it."""
@@ -29,10 +31,10 @@ _AT_ONCE = 3
 class PendingObject(PartWriter):
     """A file for writing, start to end. Memory holds a part, and up to three that are being sent."""
 
-    def __init__(self, bucket: Bucket, source: str, key: str, *, over: bool, readable: bool = False) -> None:
+    def __init__(self, store: S3Store, source: str, key: str, *, over: bool, readable: bool = False) -> None:
         super().__init__()
         self.upload = ""
-        self._bucket, self._source, self._key, self._over = bucket, source, key, over
+        self._store, self._source, self._key, self._over = store, source, key, over
         self._readable = readable
         self._to = source if readable else key
         self._sent: dict[int, str] = {}
@@ -47,7 +49,7 @@ class PendingObject(PartWriter):
         self.closed = True
         try:
             if not self.upload and (self._readable or not self._over) and self._written <= _SMALL:
-                self._bucket.put(self._source, bytes(self._buffer))
+                self._store.put(self._source, bytes(self._buffer))
             else:
                 if self._buffer or not self._parts:
                     self._send(bytes(self._buffer))
@@ -70,17 +72,14 @@ class PendingObject(PartWriter):
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
         if self.upload:
-            with self._bucket.explained("abort an upload", self._to):
-                self._bucket.patient.abort_multipart_upload(**self._bucket.at(self._to), UploadId=self.upload)
+            self._store.abort(Add("", self._to, 0, self.upload))
 
     def _make_readable(self) -> None:
         """Complete the object. If it is to replace another, have the store copy it into an upload."""
         if self.upload:
             parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._sent.items())]
-            with self._bucket.explained("complete an upload", self._to):
-                self._bucket.patient.complete_multipart_upload(
-                    **self._bucket.at(self._to), UploadId=self.upload, MultipartUpload={"Parts": parts}
-                )
+            with self._store.explained("complete an upload", self._to):
+                self._store.complete_upload(self._to, self.upload, parts)
             self.upload = ""
         if not self._over:
             return
@@ -88,21 +87,18 @@ class PendingObject(PartWriter):
         self._begin()
         for number, start in enumerate(range(0, max(self._written, 1), _COPIED_PART), 1):
             last = min(start + _COPIED_PART, self._written) - 1
-            with self._bucket.explained("copy into an upload", self._key):
-                self._bucket.patient.upload_part_copy(
-                    **self._bucket.at(self._key),
+            with self._store.explained("copy into an upload", self._key):
+                self._store.patient.upload_part_copy(
+                    **self._store.at(self._key),
                     UploadId=self.upload,
                     PartNumber=number,
-                    CopySource=self._bucket.at(self._source),
+                    CopySource=self._store.at(self._source),
                     **({"CopySourceRange": f"bytes={start}-{last}"} if self._written > _COPIED_PART else {}),
                 )
 
     def _begin(self) -> None:
-        with self._bucket.explained("begin an upload", self._to):
-            answer = self._bucket.patient.create_multipart_upload(
-                **self._bucket.at(self._to), **self._bucket.write_options(self._to), **self._metadata()
-            )
-        self.upload = answer["UploadId"]
+        replaces = self._over and self._to == self._key
+        self.upload = self._store.begin_upload(self._to, made_of(self._source) if replaces else "")
 
     def _send(self, part: bytes) -> None:
         if self._pool is None:
@@ -113,16 +109,8 @@ class PendingObject(PartWriter):
         self._parts += 1
         self._sending.append(self._pool.submit(self._put_part, self._parts, part))
 
-    def _metadata(self) -> dict[str, Any]:
-        replaces = self._over and self._to == self._key
-        return {"Metadata": {MADE_OF: made_of(self._source)}} if replaces else {}
-
     def _put_part(self, number: int, part: bytes) -> None:
-        with self._bucket.explained("upload a part", self._to):
-            answer = self._bucket.patient.upload_part(
-                **self._bucket.at(self._to), UploadId=self.upload, PartNumber=number, Body=part
-            )
-        self._sent[number] = answer["ETag"]
+        self._sent[number] = self._store.put_part(self._to, self.upload, number, part)
 
     # What Arrow asks a file that it writes to.
 
