@@ -13,6 +13,7 @@ import pytest
 
 from bridge.settings.load import Settings, load
 from tests.support.lake import Lake
+from tests.support.pipe import InProcess
 from tests.support.shelf import Shelf
 from tests.support.shell import Typed, type_in
 
@@ -25,6 +26,12 @@ def _no_power_cut() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda fd: None)
         yield
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs decode in this process what Spark's workers would."""
+    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
 
 
 @pytest.fixture

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from bridge.cli import main
-from bridge.lake.log import Log, Snapshot
 from bridge.lake.runs import read_run
 from bridge.lake.storage import open_storage
 from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
-from bridge.load.run.run import Run
-from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess
-
-from .test_parallel_taps import Lake as Processes
-from .test_parallel_taps import upto, values
+from tests.support.tap_runs import PagedRuns, SentRuns, upto, values
 
 TAP = """
 import json, sys
@@ -62,37 +54,12 @@ def at(mark: Any) -> Any:
     return {"replication_key": "id", "replication_key_value": mark} if isinstance(mark, int) else mark
 
 
-class Lake:
-    """A pipeline whose tap sends what is listed, but for rows up to its bookmarks; a commit at each STATE."""
+class Resuming(SentRuns):
+    """A pipeline whose tap sends what is listed, but for rows up to its bookmarks; the stream `a` may be held back."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.uri = root, str(root / "lake")
-
-    def run(self, *messages: Any, catalog: Any = None, **settings: Any) -> Result:
-        """Run to the end; lists of messages are sent one after another."""
-        flat = [one for each in messages for one in (each if isinstance(each, list) else [each])]
-        (self.root / "said").write_text("".join(json.dumps(message) + "\n" for message in flat))
-        source: dict[str, Any] = {"tap": [sys.executable, "-c", TAP, str(self.root / "said")], "discover": "never"}
-        if catalog:
-            (self.root / "catalog.json").write_text(json.dumps(catalog))
-            source["catalog"] = str(self.root / "catalog.json")
-        declared = {"name": "p", "source": source, "destination": {"bucket": self.uri}, "commit": {"rows": 1}}
-        request = Request(**settings.pop("request", {}))
-        declared |= {"streams": HOLD} | settings
-        return Run(Pipeline.model_validate(declared), request, self.root / "home").execute()
-
-    @property
-    def view(self) -> Snapshot:
-        log = Log(open_storage(self.uri), "p")
-        return log.view(log.latest())
-
-    def ids(self, stream: str) -> list[int]:
-        """The rows of the files that the log names, as DuckDB reads them."""
-        table = self.view.tables.get(stream)
-        if not table or not table.files:
-            return []
-        files = [f"{self.uri}/{table.folder}/{name}" for name in table.files]
-        return [row[0] for row in duckdb.sql(f"select id from read_parquet({files}) order by id").fetchall()]
+        super().__init__(root, TAP)
+        self.settings = {"streams": HOLD}
 
     @property
     def marks(self) -> dict[str, int]:
@@ -101,20 +68,19 @@ class Lake:
     @property
     def given(self) -> dict[str, int]:
         """The bookmarks that the tap was started with."""
-        return values(json.loads((self.root / "said.given").read_text()))
+        return values(json.loads((self.root / "sent.given").read_text()))
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
-    return Lake(tmp_path)
+def lake(tmp_path: Path, without_spark: None) -> Resuming:
+    return Resuming(tmp_path)
 
 
 def outcome(result: Result) -> tuple[str, int]:
     return result.status, result.error.exit_code if result.error else 0
 
 
-def test_a_schema_that_cannot_be_merged(lake: Lake) -> None:
+def test_a_schema_that_cannot_be_merged(lake: Resuming) -> None:
     """Rows and bookmark of that stream stay, the other commits; the next run takes it from its old bookmark."""
     assert lake.run(schema("a"), schema("b"), rows("a", 1, 3), rows("b", 1, 3), state(a=3, b=3)).status == "success"
     changed = [schema("a", TEXT), schema("b"), rows("a", 4, 6, "x"), rows("b", 4, 6), state(a=6, b=6)]
@@ -122,7 +88,7 @@ def test_a_schema_that_cannot_be_merged(lake: Lake) -> None:
     more = [*changed, rows("a", 7, 9, "x"), rows("b", 7, 9), state(a=9, b=9)]
     result = lake.run(*more, streams=fails)
     assert outcome(result) == ("failed", 5)
-    assert (lake.ids("a"), lake.ids("b"), lake.marks) == (upto(3), upto(9), {"a": 3, "b": 9})
+    assert (lake.log_ids("a"), lake.log_ids("b"), lake.marks) == (upto(3), upto(9), {"a": 3, "b": 9})
     assert result.error
     assert result.error.message == "held back: a; all else is committed"
     assert "column" in result.error.hint
@@ -132,42 +98,42 @@ def test_a_schema_that_cannot_be_merged(lake: Lake) -> None:
     assert (run.streams["a"].records, run.streams["a"].complete, run.streams["b"].held_back) == (0, False, None)
     assert lake.run(*more).status == "success"
     assert lake.given == {"a": 3, "b": 9}
-    assert (lake.ids("a"), lake.ids("b"), lake.marks) == (upto(9), upto(9), {"a": 9, "b": 9})
+    assert (lake.log_ids("a"), lake.log_ids("b"), lake.marks) == (upto(9), upto(9), {"a": 9, "b": 9})
 
 
-def test_a_first_schema_that_cannot_be_read(lake: Lake) -> None:
+def test_a_first_schema_that_cannot_be_read(lake: Resuming) -> None:
     """The stream has no table and no bookmark; its rows are counted by nobody, and come with the next run."""
     broken = schema("a", {"$ref": "#/nowhere"})
     result = lake.run(broken, schema("b"), rows("b", 1, 2), state(b=2), rows("a", 1, 3), state(a=3, b=2))
-    assert (outcome(result), lake.ids("b"), lake.marks) == (("failed", 5), upto(2), {"b": 2})
+    assert (outcome(result), lake.log_ids("b"), lake.marks) == (("failed", 5), upto(2), {"b": 2})
     assert "a" not in lake.view.tables
     assert lake.run(schema("a"), schema("b"), rows("a", 1, 3), state(a=3, b=2)).status == "success"
-    assert (lake.ids("a"), lake.ids("b"), lake.marks) == (upto(3), upto(2), {"a": 3, "b": 2})
+    assert (lake.log_ids("a"), lake.log_ids("b"), lake.marks) == (upto(3), upto(2), {"a": 3, "b": 2})
 
 
-def test_too_many_rejects(lake: Lake) -> None:
+def test_too_many_rejects(lake: Resuming) -> None:
     """What does not fit can be looked at, and is not replayed: the next run extracts it again."""
     bad = [schema("a"), schema("b"), rows("a", 1, 4, "x"), rows("b", 1, 4), state(a=4, b=4)]
     result = lake.run(*bad, rejects={"max": 2})
-    assert (outcome(result), lake.ids("a"), lake.ids("b"), lake.marks) == (("failed", 5), [], upto(4), {"b": 4})
+    assert (outcome(result), lake.log_ids("a"), lake.log_ids("b"), lake.marks) == (("failed", 5), [], upto(4), {"b": 4})
     assert sum(reject.lines for reject in lake.view.rejects.values()) == 4
     assert all(reject.refused for reject in lake.view.rejects.values())
     good = [schema("a"), schema("b"), rows("a", 1, 4), rows("b", 5, 6), state(a=4, b=6)]
     assert lake.run(*good, rejects={"max": 2}).status == "success"
-    assert (lake.ids("a"), lake.ids("b"), lake.view.rejects) == (upto(4), upto(6), {})
+    assert (lake.log_ids("a"), lake.log_ids("b"), lake.view.rejects) == (upto(4), upto(6), {})
     assert outcome(lake.run(*bad[:2], rows("b", 7, 9, "x"), state(a=4, b=9), rejects={"max": 2})) == ("failed", 1)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"on_error": "hold"}], ids=["default", "hold"])
 @pytest.mark.parametrize("full", [False, True])
-def test_an_overwrite_that_the_guard_refuses(lake: Lake, full: bool, chosen: dict[str, Any]) -> None:
+def test_an_overwrite_that_the_guard_refuses(lake: Resuming, full: bool, chosen: dict[str, Any]) -> None:
     """The old table stays, and its bookmark; the others of the same commit are loaded. Nobody need ask for that."""
     streams = {"a": {"load_method": "overwrite", **chosen}}
     first = [schema("a"), schema("b"), rows("a", 1, 50), rows("b", 1, 3), state(b=3, a=50)]
     assert lake.run(*first, streams=streams).status == "success"
     few = [schema("a"), schema("b"), rows("b", 1, 6), rows("a", 1, 2), state(b=6, a=2)]
-    result = lake.run(*few, streams=streams, request={"full": full})
-    assert (outcome(result), len(lake.ids("a")), lake.ids("b")) == (("failed", 5), 50, upto(6))
+    result = lake.run(*few, streams=streams, asked=Request(full=full))
+    assert (outcome(result), len(lake.log_ids("a")), lake.log_ids("b")) == (("failed", 5), 50, upto(6))
     assert (lake.marks, "the table keeps its 50 rows" in result.error.hint) == (  # type: ignore[union-attr]
         {"a": 50, "b": 6},
         True,
@@ -175,7 +141,7 @@ def test_an_overwrite_that_the_guard_refuses(lake: Lake, full: bool, chosen: dic
 
 
 @pytest.mark.parametrize("why", ["on_error: fail", "one stream", "a position of all"])
-def test_a_refused_overwrite_that_ends_the_run(lake: Lake, why: str) -> None:
+def test_a_refused_overwrite_that_ends_the_run(lake: Resuming, why: str) -> None:
     """By choice; where there is nothing else to load; where the STATE cannot leave one stream where it is."""
     streams = {"a": {"load_method": "overwrite"} | ({"on_error": "fail"} if why == "on_error: fail" else {})}
     others = [] if why == "one stream" else [schema("b"), rows("b", 1, 3)]
@@ -184,37 +150,37 @@ def test_a_refused_overwrite_that_ends_the_run(lake: Lake, why: str) -> None:
         states = [{**one, "value": one["value"] | {"page": n}} for n, one in enumerate(states)]
     assert lake.run(schema("a"), rows("a", 1, 50), *others, states[0], streams=streams).status == "success"
     result = lake.run(schema("a"), *others, rows("a", 60, 61), states[1], streams=streams)
-    assert (outcome(result), len(lake.ids("a"))) == (("failed", 1), 50)
+    assert (outcome(result), len(lake.log_ids("a"))) == (("failed", 1), 50)
     assert "guard: {shrink: null}" in result.error.hint  # type: ignore[union-attr]
     assert lake.view.state == states[0]["value"]
 
 
-def test_a_stream_that_may_not_be_held_fails_the_run(lake: Lake) -> None:
+def test_a_stream_that_may_not_be_held_fails_the_run(lake: Resuming) -> None:
     """The default is as it was: nothing after the last STATE before it is committed."""
     result = lake.run(schema("b"), rows("b", 1, 2), state(b=2), schema("a", {"$ref": "#/no"}), streams={})
-    assert (outcome(result), lake.ids("b")) == (("failed", 1), upto(2))
+    assert (outcome(result), lake.log_ids("b")) == (("failed", 1), upto(2))
 
 
-def test_a_family_is_held_back_together(lake: Lake) -> None:
+def test_a_family_is_held_back_together(lake: Resuming) -> None:
     """A child whose parent is held back would come again with it; a parent goes on only with its child."""
     streams = {"a": {"on_error": "hold"}, "c": {"parent": "a", "on_error": "hold"}, "b": {}}
     broken = schema("a", {"$ref": "#/no"})
     tail = [rows("a", 1, 2), rows("c", 1, 4), state(a=2), schema("b"), rows("b", 1, 2), state(a=2, b=2)]
     result = lake.run(broken, schema("c", resumes=False), *tail, streams=streams)
-    assert (outcome(result), lake.marks, lake.ids("b"), lake.ids("c")) == (("failed", 5), {"b": 2}, upto(2), [])
+    assert (outcome(result), lake.marks, lake.log_ids("b"), lake.log_ids("c")) == (("failed", 5), {"b": 2}, upto(2), [])
     result = lake.run(schema("a"), schema("c", {"$ref": "#/no"}, resumes=False), *tail, streams=streams)
-    assert (outcome(result), lake.marks, lake.ids("a")) == (("failed", 5), {"b": 2}, [])
+    assert (outcome(result), lake.marks, lake.log_ids("a")) == (("failed", 5), {"b": 2}, [])
     assert lake.run(schema("a"), schema("c", resumes=False), *tail, streams=streams).status == "success"
-    assert (lake.ids("a"), lake.ids("b"), lake.ids("c")) == (upto(2), upto(2), upto(4))
+    assert (lake.log_ids("a"), lake.log_ids("b"), lake.log_ids("c")) == (upto(2), upto(2), upto(4))
 
 
-def test_a_parent_that_sends_nothing_keeps_its_bookmark(lake: Lake) -> None:
+def test_a_parent_that_sends_nothing_keeps_its_bookmark(lake: Resuming) -> None:
     """Its children come again only if it is read from where it was."""
     streams = {name: {"parent": "p", "on_error": "hold"} for name in "ac"}
     broken = schema("a", {"$ref": "#/no"}, resumes=False)
     messages = [schema("c", resumes=False), schema("b"), rows("a", 1, 2), rows("c", 1, 2), rows("b", 1, 2)]
     result = lake.run(broken, *messages, state(p=2, b=2), streams=streams)
-    assert (outcome(result), lake.marks, lake.ids("b"), lake.ids("c")) == (("failed", 5), {"b": 2}, upto(2), [])
+    assert (outcome(result), lake.marks, lake.log_ids("b"), lake.log_ids("c")) == (("failed", 5), {"b": 2}, upto(2), [])
 
 
 IMPOSSIBLE: dict[str, Callable[[], list[Any]]] = {
@@ -235,23 +201,23 @@ IMPOSSIBLE: dict[str, Callable[[], list[Any]]] = {
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_what_cannot_be_told_apart_is_refused(lake: Lake, why: str) -> None:
+def test_what_cannot_be_told_apart_is_refused(lake: Resuming, why: str) -> None:
     """No STATE is committed that might lead the rows that were left out; the error says what to set."""
     result = lake.run(schema("a", {"$ref": "#/no"}), schema("b"), *IMPOSSIBLE[why]())
-    assert (outcome(result), lake.view.state, lake.ids("b")) == (("failed", 1), None, [])
+    assert (outcome(result), lake.view.state, lake.log_ids("b")) == (("failed", 1), None, [])
     assert result.error
     assert "a cannot be held back: " in result.error.message
     assert why in result.error.message
 
 
-def test_a_stream_without_a_parent_may_be_named_as_its_own(lake: Lake) -> None:
+def test_a_stream_without_a_parent_may_be_named_as_its_own(lake: Resuming) -> None:
     """Then no other bookmark covers its rows, and it is held back without a bookmark."""
     streams = {"a": {"on_error": "hold", "parent": "a"}}
     messages = [schema("a", {"$ref": "#/no"}), schema("b"), rows("a", 1, 2), rows("b", 1, 2), state(b=2)]
-    assert (outcome(lake.run(*messages, streams=streams)), lake.ids("b")) == (("failed", 5), upto(2))
+    assert (outcome(lake.run(*messages, streams=streams)), lake.log_ids("b")) == (("failed", 5), upto(2))
 
 
-def test_a_half_loaded_table_stays_half_loaded(lake: Lake) -> None:
+def test_a_half_loaded_table_stays_half_loaded(lake: Resuming) -> None:
     """Its bookmark is in the middle of it, and the staged rows are kept with it."""
     streams = {"a": {"on_error": "hold", "load_method": "overwrite"}}
 
@@ -263,10 +229,10 @@ def test_a_half_loaded_table_stays_half_loaded(lake: Lake) -> None:
 
     middle = [schema("a"), versioned(1, 3), state(a=mark(3)), versioned(4, 5), {"type": "EXIT"}]
     assert lake.run(*middle, streams=streams).status == "failed"
-    assert (lake.ids("a"), sum(file.rows for file in lake.view.staged["a"].files)) == ([], 3)
+    assert (lake.log_ids("a"), sum(file.rows for file in lake.view.staged["a"].files)) == ([], 3)
     broken = [schema("b"), rows("b", 1, 2), state(a=mark(3), b=2), schema("a", {"$ref": "#/no"}), versioned(1, 6)]
     result = lake.run(*broken, state(a=mark(6), b=2), rows("b", 3, 4), state(a=mark(6), b=4), streams=streams)
-    assert (outcome(result), lake.marks, lake.ids("b")) == (("failed", 5), {"a": 3, "b": 4}, upto(4))
+    assert (outcome(result), lake.marks, lake.log_ids("b")) == (("failed", 5), {"a": 3, "b": 4}, upto(4))
     done = [
         schema("a"),
         versioned(1, 6),
@@ -274,10 +240,10 @@ def test_a_half_loaded_table_stays_half_loaded(lake: Lake) -> None:
         state(a=mark(6), b=4),
     ]
     assert lake.run(*done, streams=streams).status == "success"
-    assert (lake.ids("a"), lake.marks) == (upto(6), {"a": 6, "b": 4})
+    assert (lake.log_ids("a"), lake.marks) == (upto(6), {"a": 6, "b": 4})
 
 
-def test_a_tap_that_fails_is_not_held_back(lake: Lake) -> None:
+def test_a_tap_that_fails_is_not_held_back(lake: Resuming) -> None:
     """The run fails, and says that the setting is not for this; without the setting there is nothing to say."""
     sent = [schema("a"), rows("a", 1, 2), state(a=2), {"type": "EXIT"}]
     failed = lake.run(*sent)
@@ -290,7 +256,7 @@ def test_a_tap_that_fails_is_not_held_back(lake: Lake) -> None:
     assert "on_error" not in failed.error.hint
 
 
-def test_status_names_it(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_names_it(lake: Resuming, capsys: pytest.CaptureFixture[str]) -> None:
     """The stream, the reason and what to do; also in the summary's error, and for programs."""
     lake.run(schema("a", {"$ref": "#/no"}), schema("b"), rows("b", 1, 2), state(b=2))
     with pytest.raises(SystemExit) as ended:
@@ -304,18 +270,17 @@ def test_status_names_it(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None
     assert (facts["status"], list(facts["held_back"])) == ("failed", ["a"])
 
 
-def test_with_one_commit_a_run(lake: Lake) -> None:
+def test_with_one_commit_a_run(lake: Resuming) -> None:
     """All but the stream that is held back is that commit."""
     at_end = {"commit": {"rows": 1, "at": "end"}}
     messages = [schema("a", {"$ref": "#/no"}), schema("b"), rows("a", 1, 2), rows("b", 1, 4), state(a=2, b=4)]
     result = lake.run(*messages, **at_end)
-    assert (outcome(result), result.commits, lake.ids("b"), lake.marks) == (("failed", 5), 1, upto(4), {"b": 4})
+    assert (outcome(result), result.commits, lake.log_ids("b"), lake.marks) == (("failed", 5), 1, upto(4), {"b": 4})
 
 
-def test_with_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_several_processes(tmp_path: Path, without_spark: None) -> None:
     """The STATE of its own process keeps its bookmark, too."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
-    lake = Processes(tmp_path)
+    lake = PagedRuns(tmp_path)
     lake.settings = {"rejects": {"on_reject": "fail"}, "streams": HOLD}
     lake.streams = {name: {"last": 4} for name in "abc"}
     assert lake.run(2).status == "success"
