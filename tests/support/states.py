@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
 from bridge.lake.log import Log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.support.shell import Done
+from tests.support.shell import Done, type_words
 
 A, B = {"replication_key": "id", "replication_key_value": 5}, {"replication_key": "at", "replication_key_value": "x"}
 STATE = {"bookmarks": {"a": A, "b": B}}
@@ -35,14 +34,10 @@ class Project:
         self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
         (folder / "bridge.yaml").write_text(FILE)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
 
     def state(self, *words: str, stdin: str = "") -> Done:
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as ended:
-            main(["state", *words])
-        out, err = self._capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
+        return Done(*type_words(self._capsys, "state", *words))
 
     def store(self, name: str = "shop", bucket: str = "lake") -> StateStore:
         return StateStore(self.folder / bucket, name)

@@ -15,7 +15,7 @@ from bridge.settings.load import Settings, load
 from tests.support.lake import Lake
 from tests.support.pipe import InProcess
 from tests.support.shelf import Shelf
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed, Words, type_in, type_words
 
 Load = Callable[..., Settings]
 
@@ -74,6 +74,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def typed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
     """Type a command in that folder."""
     return type_in(capfd)
+
+
+@pytest.fixture
+def bridge(folder: Path, capfd: pytest.CaptureFixture[str]) -> Words:
+    """Type the words of a command in that folder."""
+    return lambda *words: type_words(capfd, *words)
 
 
 @pytest.fixture

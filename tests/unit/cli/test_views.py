@@ -10,16 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed
 from tests.support.tables import INTEGER, Shop, typing
 from tests.support.view_tables import Views, counts
 
 PAIRS = "SELECT day, kind, open, count(*) AS n, sum(price) AS total FROM sales GROUP BY day, kind, open"
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str]) -> Typed:
-    return type_in(capfd)
 
 
 @pytest.fixture
