@@ -27,7 +27,7 @@ environments:
 """
 
 
-class Project:
+class StateProject:
     """A folder with a bridge.yaml of two pipelines, in which verbs are typed."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,12 +66,12 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
-    return Project(tmp_path, monkeypatch, capsys)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> StateProject:
+    return StateProject(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
-def shop(project: Project) -> Project:
+def shop(project: StateProject) -> StateProject:
     """The project, with a STATE of the pipeline `shop`."""
     project.store().replace(STATE)
     return project
