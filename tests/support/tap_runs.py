@@ -22,9 +22,24 @@ from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.settings.options import Pipeline
+from tests.support.tables import INTEGER
 
 SENDS = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
 """The program of a tap that sends a file, whatever its STATE is."""
+RESUMES = """
+import json, sys
+given = json.load(open(sys.argv[sys.argv.index("--state") + 1])) if "--state" in sys.argv else {}
+open(sys.argv[1] + ".given", "w").write(json.dumps(given))
+marks = given.get("bookmarks", {})
+for line in open(sys.argv[1]):
+    message = json.loads(line)
+    if message["type"] == "EXIT":
+        sys.exit(3)
+    mark = marks.get(message.get("stream"), {}).get("replication_key_value") or 0
+    if message["type"] != "RECORD" or message["record"]["id"] > mark:
+        print(line, end="", flush=True)
+"""
+"""The program of a tap that leaves out rows up to its bookmarks."""
 _PAGED = Path(__file__).with_name("paged_tap.py")
 
 
@@ -35,6 +50,26 @@ def values(state: Any) -> dict[str, int]:
 
 def upto(last: int) -> list[int]:
     return list(range(1, last + 1))
+
+
+def schema(stream: str, column: Any = INTEGER, *, resumes: bool = True) -> dict[str, Any]:
+    """A SCHEMA with a column `v`; a replication key unless the tap has none."""
+    properties = {"id": {"type": "integer"}, "v": column}
+    facts = {"bookmark_properties": ["id"]} if resumes else {}
+    return {"type": "SCHEMA", "stream": stream, "schema": {"properties": properties}, "key_properties": []} | facts
+
+
+def state(**marks: Any) -> dict[str, Any]:
+    """A STATE with these bookmarks; a number is a replication key's value."""
+    return {"type": "STATE", "value": {"bookmarks": {stream: at(mark) for stream, mark in marks.items()}}}
+
+
+def at(mark: Any) -> Any:
+    return {"replication_key": "id", "replication_key_value": mark} if isinstance(mark, int) else mark
+
+
+def outcome(result: Result) -> tuple[str, int]:
+    return result.status, result.error.exit_code if result.error else 0
 
 
 class TapRuns:
@@ -85,11 +120,31 @@ class SentRuns(TapRuns):
         self.sent = root / "sent"
         super().__init__(root, {"tap": [sys.executable, "-c", program, str(self.sent)], "discover": "never"})
 
-    def run(self, *messages: Any, asked: Request | None = None, **settings: Any) -> Result:
+    def run(self, *messages: Any, asked: Request | None = None, catalog: Any = None, **settings: Any) -> Result:
         """Run to the end; a text is a line as it is, and the messages of a list come one after another."""
+        if catalog:
+            (self.root / "catalog.json").write_text(json.dumps(catalog))
+            settings["source"] = {"catalog": str(self.root / "catalog.json")}
         lines = [one for each in messages for one in (each if isinstance(each, list) else [each])]
         self.sent.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
         return self.prepared(asked or Request(), **settings).execute()
+
+
+class ResumingRuns(SentRuns):
+    """A pipeline whose tap sends what is listed, but for rows up to its bookmarks; the stream `a` may be held back."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, RESUMES)
+        self.settings = {"streams": {"a": {"on_error": "hold"}}}
+
+    @property
+    def marks(self) -> dict[str, int]:
+        return values(self.view.state)
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The bookmarks that the tap was started with."""
+        return values(json.loads((self.root / "sent.given").read_text()))
 
 
 class PagedRuns(TapRuns):

@@ -16,6 +16,7 @@ from tests.support.lake import Lake
 from tests.support.pipe import InProcess
 from tests.support.shelf import Shelf
 from tests.support.shell import Typed, Words, type_in, type_words
+from tests.support.tap_runs import ResumingRuns
 
 Load = Callable[..., Settings]
 
@@ -32,6 +33,12 @@ def _no_power_cut() -> Iterator[None]:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs decode in this process what Spark's workers would."""
     monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, without_spark: None) -> ResumingRuns:
+    """Whole runs of a tap that goes on from its bookmarks."""
+    return ResumingRuns(tmp_path)
 
 
 @pytest.fixture
