@@ -80,7 +80,7 @@ def rows_of(ids: list[int] | range, seed: int) -> pa.Table:
     return pa.table([pa.array(ids, pa.int64()), *columns], schema=SCHEMA)
 
 
-class Lake:
+class OneTable:
     """One table in a folder of its own."""
 
     def __init__(self, root: Path, file_size: int, spread: Spread) -> None:
@@ -168,7 +168,7 @@ class DeltaRs:
 def measured(rows: int, changes: int, rounds: int, file_size: int, spread: Spread, *, peer: bool) -> dict[str, Any]:
     """Return the figures of one table, of its size and of both kinds of changes."""
     with tempfile.TemporaryDirectory() as folder:
-        lake = Lake(Path(folder), file_size, spread)
+        lake = OneTable(Path(folder), file_size, spread)
         lake.fill(rows)
         other = DeltaRs(Path(folder), file_size) if peer else None
         if other:

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from tests.e2e.conftest import TAP, Done, Project, stream, wait_until_gone
-from tests.support.paged_shop import LAST, SECONDS, Shop
+from tests.support.paged_shop import LAST, SECONDS
+from tests.support.paged_shop import PagedShop as Shop
 from tests.support.service import until
 
 STREAMS = [stream("first", 100), stream("second", 100), stream("third", 100)]

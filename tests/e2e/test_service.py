@@ -21,7 +21,8 @@ from bridge.errors import SettingsError
 from bridge.lake.runs import read_run
 from bridge.lake.storage import open_storage
 from tests.e2e.conftest import processes_of, wait_until_gone
-from tests.support.paged_shop import LAST, SECONDS, Shop
+from tests.support.paged_shop import LAST, SECONDS
+from tests.support.paged_shop import PagedShop as Shop
 from tests.support.service import Queue, until
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
-from bridge.lake.log import Snapshot, storage_changes, undo
+from bridge.lake.log import storage_changes
 from bridge.lake.records import CommitRecord
-from bridge.lake.storage import Change, Missing, Storage
+from bridge.lake.storage import Change, Missing
 from bridge.lake.storage.objects import ObjectStorage
-from tests.contract.lakes import AFTER, CHANGES, TRASH, kept, pend, record, rewriting, table, tree, waiting
+from tests.contract.lakes import AFTER, CHANGES, TRASH, kept, pend, rewriting, table, tree, waiting
 from tests.contract.test_rewrite import (
     NEW,
     OLD,
@@ -30,7 +30,7 @@ from tests.contract.test_rewrite import (
     _trash_is_right,
     _tried,
 )
-from tests.support.records import commit_record
+from tests.contract.test_s3_publish import _half
 
 Lakes = Callable[[], ObjectStorage]
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
@@ -116,14 +116,6 @@ def test_publish_goes_on_where_it_died(lakes: Lakes, name: str, when: str) -> No
         assert trash == {f"{old}.removed" for old in {"o1", "o2"} - AFTER[name]}
         step += 1
     assert step > 8
-
-
-def _half(storage: Storage) -> tuple[CommitRecord, CommitRecord]:
-    """A table of two old files, a commit that replaces them, and the one that takes it back."""
-    old = record(1, pend(storage, "o1", "o2"), [])
-    storage.publish(storage_changes("p", old))
-    half = record(2, pend(storage, "n1", "n2"), ["o1", "o2"])
-    return half, commit_record(3, *undo("p", half, Snapshot().after(old)), kind="void")
 
 
 @WHEN

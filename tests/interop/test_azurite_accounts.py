@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, generate_container_sas
 
 from bridge import Lake
 from bridge.settings.values.stores import AzureOptions
-from tests.e2e.conftest import stream
 from tests.interop.azurite import ACCOUNT, KEY, Azurite
+from tests.support.project import SMOKE, Project, stream, with_programs
+from tests.support.shell import Done
 
 OTHER, OTHER_KEY = "people", "YW5vdGhlci1rZXktb2YtYW5vdGhlci1hY2NvdW50"
 SECRETS = (KEY, OTHER_KEY)
@@ -51,44 +50,35 @@ def _in(hours: int) -> datetime:
     return datetime.now(timezone.utc) + timedelta(hours=hours)
 
 
-class Project:
-    """A bridge.yaml with a pipeline in each account, of the same container and prefix."""
+class Accounts(Project):
+    """A pipeline in each account, of the same container and prefix; command lines are looked at while they run."""
 
     def __init__(self, folder: Path, server: Azurite, first: dict[str, str], second: dict[str, str]) -> None:
-        self.folder, self.shown, self.command_lines = folder, "", set[bytes]()
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environ = {name: value for name, value in os.environ.items() if not name.startswith("AZURE_")}
-        self.environ |= {"PATH": path, "SINGER_BRIDGE_HOME": str(folder / "home")}
-        tap = {"seed": 1, "state": {"every": 10}, "streams": [stream(records=30)]}
-        (folder / "tap.json").write_text(json.dumps(tap))
-        pipelines = {
-            name: {
-                "source": {"tap": "tap-smoke", "config": "tap.json"},
-                "destination": {
-                    "bucket": "az://lake/team",
-                    "format": "delta",
-                    "azure": {"endpoint_url": server.endpoint_of(account), **secret},
-                },
-            }
-            for name, account, secret in (("sales", ACCOUNT, first), ("hr", OTHER, second))
-        }
-        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": pipelines}))
+        environ = {name: value for name, value in with_programs().items() if not name.startswith("AZURE_")}
+        super().__init__(folder, environ | {"SINGER_BRIDGE_HOME": str(folder / "home")})
+        self.command_lines = set[bytes]()
+        self.sends(stream(records=30), every=10)
+        accounts = {"sales": (ACCOUNT, first), "hr": (OTHER, second)}
+        self.write(**{name: self._pipeline(server.endpoint_of(to), secret) for name, (to, secret) in accounts.items()})
 
-    def command(self, *arguments: str, code: int = 0) -> str:
-        argv = [sys.executable, "-m", "bridge", *arguments]
-        started = {"cwd": self.folder, "env": self.environ, "text": True}
-        done = subprocess.Popen(argv, **started, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        looking = threading.Thread(target=self._look, args=(done,))
+    @staticmethod
+    def _pipeline(endpoint: str, secret: dict[str, str]) -> dict[str, Any]:
+        azure = {"endpoint_url": endpoint, **secret}
+        return {"source": SMOKE, "destination": {"bucket": "az://lake/team", "format": "delta", "azure": azure}}
+
+    def command(self, *words: str, timeout: float = 600) -> Done:
+        ended = threading.Event()
+        looking = threading.Thread(target=self._look, args=(ended,))
         looking.start()
-        output, errors = done.communicate()
-        looking.join()
-        self.shown += output + errors
-        assert done.returncode == code, output + errors
-        return output
+        try:
+            return super().command(*words, timeout=timeout)
+        finally:
+            ended.set()
+            looking.join()
 
-    def _look(self, running: subprocess.Popen[str]) -> None:
+    def _look(self, ended: threading.Event) -> None:
         """Read the list of processes again and again, as anybody on the machine may."""
-        while running.poll() is None:
+        while not ended.is_set():
             for line in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
                     self.command_lines.add(line.read_bytes())
@@ -98,16 +88,16 @@ class Project:
 def test_two_accounts_in_one_file(azurite: Azurite, tmp_path: Path) -> None:
     """Each pipeline loads into its own account, by key and SAS token; no output, object or command line has one."""
     token = _sas(OTHER_KEY, OTHER, _in(4))
-    project = Project(tmp_path, azurite, {"account_key": "${cmd:cat sales.key}"}, {"sas_token": "${file:hr.sas}"})
+    project = Accounts(tmp_path, azurite, {"account_key": "${cmd:cat sales.key}"}, {"sas_token": "${file:hr.sas}"})
     (tmp_path / "hr.sas").write_text(f"{token}\n")
     (tmp_path / "sales.key").write_text(f"{KEY}\n")
     for name in ("sales", "hr"):
-        assert json.loads(project.command("run", name, "--json"))["status"] == "success"
-        report = json.loads(project.command("doctor", name, "--no-spark", "--json"))
+        project.run(name)
+        report = json.loads(project.output("doctor", name, "--no-spark", "--json"))
         assert [check for check in report["checks"] if check["status"] == "error"] == []
-        project.command("verify", name)
+        project.output("verify", name)
     for arguments in (("status",), ("config", "show", "--all"), ("config", "check"), ("runs", "show", "sales")):
-        project.command(*arguments)
+        project.output(*arguments)
     first, second = _objects(azurite, ACCOUNT, KEY), _objects(azurite, OTHER, OTHER_KEY)
     assert {name.split("/")[2] for name in first if name.startswith("team/.bridge/")} >= {"sales"}
     assert not any("hr" in name.split("/") for name in first)
@@ -119,7 +109,7 @@ def test_two_accounts_in_one_file(azurite: Azurite, tmp_path: Path) -> None:
             range(1, 31)
         )
     signature = token.partition("sig=")[2].partition("&")[0]
-    texts = [project.shown.encode(), *project.command_lines, *first.values(), *second.values()]
+    texts = [project.printed.encode(), *project.command_lines, *first.values(), *second.values()]
     texts += [file.read_bytes() for file in (tmp_path / "home").rglob("*") if file.is_file()]
     assert [text[:200] for text in texts for one in (*SECRETS, signature) if one.encode() in text] == []
 
@@ -138,9 +128,9 @@ def test_a_wrong_secret(secret: dict[str, str], message: str, hint: str, azurite
     """The run ends with exit code 3 before the tap starts; the error names the setting and shows no secret."""
     tokens = {"expired": _sas(KEY, ACCOUNT, _in(-1)), "other": _sas(OTHER_KEY, OTHER, _in(4))}
     given = {name: tokens.get(value, value) for name, value in secret.items()}
-    project = Project(tmp_path, azurite, given, {})
+    project = Accounts(tmp_path, azurite, given, {})
     for arguments in (("run", "sales"), ("status", "sales")):
-        project.command(*arguments, code=3)
-    plain = " ".join(project.shown.split())
+        project.output(*arguments, code=3)
+    plain = " ".join(project.printed.split())
     assert message in plain and hint in plain
     assert not any(part in plain for value in given.values() for part in (value, value.partition("sig=")[2] or value))

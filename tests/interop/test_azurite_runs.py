@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ import pytest
 
 from bridge import Lake
 from bridge.settings.values.stores import AzureOptions
-from tests.e2e.conftest import stream
 from tests.interop.azurite import ACCOUNT, KEY, Azurite, Container
 from tests.interop.readers.venvs import answers
+from tests.support.project import SMOKE, Project, stream, with_programs
 from tests.support.tap_bridge import messages, read
 
 ABFSS = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
@@ -27,38 +24,6 @@ def azurite() -> Iterator[Azurite]:
     with Azurite() as server:
         server.bucket("lake")
         yield server
-
-
-class Project:
-    """A pipeline into the container, and what its commands said."""
-
-    def __init__(self, folder: Path, azurite: Azurite, destination: dict[str, Any], environ: dict[str, str]) -> None:
-        self.folder, self.said = folder, ""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environ = {**os.environ, "PATH": path, "SINGER_BRIDGE_HOME": str(folder / "home"), **environ}
-        source = {"tap": "tap-smoke", "config": "tap.json"}
-        pipeline = {"source": source, "destination": destination}
-        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": pipeline}}))
-
-    def command(self, *arguments: str) -> str:
-        argv = [sys.executable, "-m", "bridge", *arguments]
-        done = subprocess.run(argv, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False)
-        self.said += done.stdout + done.stderr
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
-
-    def run(self, records: int) -> None:
-        streams = [stream(records=records), stream("full", 20, replication_method="FULL_TABLE")]
-        (self.folder / "tap.json").write_text(json.dumps({"seed": 1, "state": {"every": 100}, "streams": streams}))
-        assert json.loads(self.command("run", "--json"))["status"] == "success"
-
-    def statement(self, dialect: str) -> Any:
-        """What the printed code makes of the table, with the key that its reader has."""
-        code = self.command("tables", "ddl", "-s", "users", "--dialect", dialect)
-        code = code.replace("AzureFileSystem(", f'AzureFileSystem(account_key="{KEY}", ')
-        names: dict[str, Any] = {}
-        exec(compile(code, dialect, "exec"), names)
-        return names["users"]
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -82,16 +47,18 @@ def test_a_lake(kind: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest
         destination["azure"] = {"endpoint_url": azurite.endpoint}
     if kind == "iceberg":
         destination["catalog"] = {"properties": {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}}
-    project = Project(tmp_path, azurite, destination, environ)
+    project = Project(tmp_path, with_programs() | {"SINGER_BRIDGE_HOME": str(tmp_path / "home")} | environ)
+    project.write(shop={"source": SMOKE, "destination": destination})
     for records in (50, 80):
-        project.run(records)
-    report = json.loads(project.command("doctor", "--no-spark", "--json"))
+        project.sends(stream(records=records), stream("full", 20, replication_method="FULL_TABLE"))
+        project.run()
+    report = json.loads(project.output("doctor", "--no-spark", "--json"))
     assert [check for check in report["checks"] if check["status"] == "error"] == []
     assert {"rights", "swap", "uploads", "copies"} <= {check["check"] for check in report["checks"]}
-    project.command("verify")
-    row = json.loads(project.command("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
+    project.output("verify")
+    row = json.loads(project.output("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
     assert row == {"n": 80, "ids": 80}
-    assert len(project.command("tables", "head", "-s", "users", "--json").splitlines()) > 1
+    assert len(project.output("tables", "head", "-s", "users", "--json").splitlines()) > 1
     options = AzureOptions(ACCOUNT, azurite.endpoint, sas)
     assert Lake(destination["bucket"], azure=options).table("shop", "users").count_rows() == 80
     azure = {"account": ACCOUNT, "endpoint_url": azurite.endpoint, "sas_token": sas}
@@ -105,16 +72,25 @@ def _read(project: Project, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "iceberg":  # pyiceberg and adlfs have no way to say where an emulator's blob endpoint is
         return
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
-    polars = project.statement("polars").collect()
+    polars = _statement(project, "polars").collect()
     assert sorted(polars["id"].to_list()) == list(range(1, 81))
     if project.environ.get("LAKE_SAS") is None and "delta" not in kind:
-        assert project.statement("pyarrow").count_rows() == 80
+        assert _statement(project, "pyarrow").count_rows() == 80
         assert _duckdb(project) == list(range(1, 81))  # its extension for Delta asks Azure, whatever the secret says
+
+
+def _statement(project: Project, dialect: str) -> Any:
+    """What the printed code makes of the table, with the key that its reader has."""
+    code = project.output("tables", "ddl", "-s", "users", "--dialect", dialect)
+    code = code.replace("AzureFileSystem(", f'AzureFileSystem(account_key="{KEY}", ')
+    names: dict[str, Any] = {}
+    exec(compile(code, dialect, "exec"), names)
+    return names["users"]
 
 
 def _duckdb(project: Project) -> list[int]:
     """The ids that DuckDB reads by the printed statement, after the secret that is printed above it, with the key."""
-    statement = project.command("tables", "ddl", "-s", "users", "--dialect", "duckdb")
+    statement = project.output("tables", "ddl", "-s", "users", "--dialect", "duckdb")
     secret = next(line for line in statement.splitlines() if "CREATE SECRET" in line).partition("first: ")[2]
     if "CONNECTION_STRING" in secret:
         secret = secret.replace("AccountKey=...", f"AccountKey={KEY}")
@@ -130,5 +106,5 @@ def _no_keys(project: Project, azurite: Azurite, sas: str) -> None:
     """Neither an output nor an object of the lake has a key or a signature."""
     signature = sas.partition("sig=")[2].partition("&")[0]
     lake = Container("az://lake", azurite.environ)
-    texts = [project.said.encode(), *(lake.read(key) or b"" for key in lake.files(""))]
+    texts = [project.printed.encode(), *(lake.read(key) or b"" for key in lake.files(""))]
     assert [text[:200] for text in texts if KEY.encode() in text or signature.encode() in text] == []

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,81 +18,66 @@ from bridge.lake.storage.gcs.store import GcsStore
 from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.load import load
 from bridge.settings.values.stores import GcsOptions
-from tests.e2e.conftest import stream
 from tests.interop.fakegcs import FakeGcs
+from tests.support.project import SMOKE, Project, stream
 
 pytestmark = pytest.mark.timeout(900)
 
 
-@dataclass
-class Project:
+class GcsProject(Project):
     """A project whose lake is on gs://."""
 
-    folder: Path
     bucket: str
 
-    def write(self, **destination: Any) -> None:
-        source = {"tap": "tap-smoke", "config": "tap.json"}
-        settings = {"source": source, "destination": {"bucket": f"gs://{self.bucket}/team"} | destination}
-        (self.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": settings}}))
-
-    def command(self, *arguments: str) -> str:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        argv = [sys.executable, "-m", "bridge", *arguments]
-        environ = os.environ | {"PATH": path}
-        done = subprocess.run(argv, cwd=self.folder, env=environ, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+    def to(self, **destination: Any) -> None:
+        """Write bridge.yaml with these keys of the destination."""
+        self.write(shop={"source": SMOKE, "destination": {"bucket": f"gs://{self.bucket}/team"} | destination})
 
     def grow(self, users: int, full: int) -> None:
-        streams = [stream(records=users), stream("full", full, replication_method="FULL_TABLE")]
-        config = {"seed": 1, "state": {"every": 100}, "streams": streams}
-        (self.folder / "tap.json").write_text(json.dumps(config))
-
-    def run(self, users: int, full: int) -> dict[str, Any]:
-        self.grow(users, full)
-        return dict(json.loads(self.command("run", "--json")))
-
-    def doctor(self) -> tuple[int, dict[str, list[str]]]:
-        """Return the exit code, and what each check of the bucket found."""
-        findings = list(run_checks(lake_checks(load(self.folder / "bridge.yaml", {}).pipeline(None))))
-        assert all(finding.fix for finding in findings if finding.status != "ok")
-        result: dict[str, list[str]] = {}
-        for finding in findings:
-            result.setdefault(finding.check, []).append(f"{finding.status}: {finding.text}")
-        return exit_code(findings), result
+        self.sends(stream(records=users), stream("full", full, replication_method="FULL_TABLE"))
 
 
 @pytest.fixture
-def project(gcs: FakeGcs, tmp_path: Path) -> Project:
-    project = Project(tmp_path, gcs.bucket(uuid.uuid4().hex))
+def project(gcs: FakeGcs, tmp_path: Path) -> GcsProject:
+    project = GcsProject(tmp_path)
+    project.bucket = gcs.bucket(uuid.uuid4().hex)
     project.grow(300, 100)
     return project
 
 
-def test_doctor(gcs: FakeGcs, project: Project) -> None:
+def findings_of(project: GcsProject) -> tuple[int, dict[str, list[str]]]:
+    """The exit code of `doctor`, and what each check of the bucket found."""
+    findings = list(run_checks(lake_checks(load(project.folder / "bridge.yaml", {}).pipeline(None))))
+    assert all(finding.fix for finding in findings if finding.status != "ok")
+    result: dict[str, list[str]] = {}
+    for finding in findings:
+        result.setdefault(finding.check, []).append(f"{finding.status}: {finding.text}")
+    return exit_code(findings), result
+
+
+def test_doctor(gcs: FakeGcs, project: GcsProject) -> None:
     """Each thing that a run needs is tried and is well, and nothing is left in the bucket."""
-    project.write()
-    code, findings = project.doctor()
+    project.to()
+    code, findings = findings_of(project)
     assert code == 0, findings
     for check in ("bucket", "rights", "swap", "uploads", "copies", "put-if-absent", "publish", "retention"):
         assert [text.partition(":")[0] for text in findings[check]] == ["ok"], findings
     assert list(gcs.client().list_blobs(project.bucket)) == []
 
 
-def test_doctor_finds_a_store_that_ignores_conditions(gcs: FakeGcs, project: Project) -> None:
+def test_doctor_finds_a_store_that_ignores_conditions(gcs: FakeGcs, project: GcsProject) -> None:
     """fake-gcs-server by itself copies over whatever there is: a lake must not be there."""
-    project.write(gcs={"endpoint_url": gcs.without_proxy})
-    code, findings = project.doctor()
+    project.to(gcs={"endpoint_url": gcs.without_proxy})
+    code, findings = findings_of(project)
     assert (code, len(findings["copies"])) == (3, 1)
     assert "copies an object whatever version is requested" in findings["copies"][0]
 
 
-def test_doctor_without_a_bucket(project: Project) -> None:
+def test_doctor_without_a_bucket(project: GcsProject) -> None:
     """Nothing more is tried in a bucket that does not exist."""
     project.bucket = uuid.uuid4().hex
-    project.write()
-    code, findings = project.doctor()
+    project.to()
+    code, findings = findings_of(project)
     assert (code, list(findings)) == (3, ["bucket"])
 
 
@@ -134,18 +115,18 @@ def test_settings_of_a_bucket_that_hurt() -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_runs(gcs: FakeGcs, project: Project, kind: str) -> None:
+def test_runs(gcs: FakeGcs, project: GcsProject, kind: str) -> None:
     """Rows are exact after a run and one that resumes and overwrites; SQL, verbs and other engines read the same."""
-    project.write(format=kind)
-    project.command("discover")
-    assert project.run(300, 100)["status"] == "success"
-    second = project.run(420, 40)
-    assert (second["status"], second["streams"]["users"]["records"]) == ("success", 120)
-    answer = project.command("sql", "SELECT count(*), count(DISTINCT id), max(id) FROM users", "--csv")
+    project.to(format=kind)
+    project.output("discover")
+    project.run()
+    project.grow(420, 40)
+    assert project.run()["streams"]["users"]["records"] == 120
+    answer = project.output("sql", "SELECT count(*), count(DISTINCT id), max(id) FROM users", "--csv")
     assert answer.splitlines()[-1] == "420,420,420"
-    head = project.command("tables", "head", "-s", "full", "--json", "-n", "50")
+    head = project.output("tables", "head", "-s", "full", "--json", "-n", "50")
     assert head.count("\n") == 40
-    project.command("verify", "shop")
+    project.output("verify", "shop")
     for dialect in ("polars", "pyarrow"):
         for flags in ((), ("--manifest",)):
             assert _rows(gcs, project, dialect, *flags) == list(range(1, 421))
@@ -153,9 +134,9 @@ def test_runs(gcs: FakeGcs, project: Project, kind: str) -> None:
     assert [name for name in names if "/pending/" in name] == []
 
 
-def _rows(gcs: FakeGcs, project: Project, dialect: str, *flags: str) -> list[int]:
+def _rows(gcs: FakeGcs, project: GcsProject, dialect: str, *flags: str) -> list[int]:
     """The ids that the printed code reads. An engine's own credentials are left out: an emulator has none."""
-    code = project.command("tables", "ddl", "-s", "users", "--dialect", dialect, *flags)
+    code = project.output("tables", "ddl", "-s", "users", "--dialect", dialect, *flags)
     key = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
     options = {"google_base_url": gcs.endpoint, "google_service_account_key": key}
     host = gcs.endpoint.partition("://")[2]

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import storage  # noqa: F401 - a fixture of the contract's tests
-from tests.contract.test_spool import (  # noqa: F401 - a cluster's spool, on the store of this file
-    context,
-    test_a_dead_runs_spool_goes_with_the_next_run,
-    test_a_file_of_one_executor_is_read_by_another,
-    test_an_executor_reads_what_the_driver_sealed,
-    test_an_executor_that_cannot_read_the_bucket_names_its_host,
-)
-from tests.contract.test_storage import *  # noqa: F403 - the contract, on the store of this file
-from tests.crash import test_kill
-from tests.crash.test_kill import reader_session  # noqa: F401 - a fixture
+from tests.crash.lakes import Bucket
 from tests.interop.minio import MinIO
+from tests.interop.store_suite import *  # noqa: F403 - the contract and kills, on the store of this file
+from tests.interop.store_suite import LakeKind
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +24,11 @@ def s3(s3_server: MinIO) -> MinIO:
     return s3_server
 
 
+@pytest.fixture
+def lake_kind() -> LakeKind:
+    return "s3", Bucket
+
+
 _BY_WHOLE_KEY = ("test_pending_file_is_invisible_until_published", "test_lost_and_aborted_files")
 
 
@@ -45,16 +40,3 @@ def _listed_by_whole_key(request: pytest.FixtureRequest) -> None:
     """
     if request.node.name in [f"{test}[s3 uploads]" for test in _BY_WHOLE_KEY]:
         request.applymarker(pytest.mark.xfail(strict=True, reason="MinIO lists no unfinished uploads below a prefix"))
-
-
-@pytest.mark.timeout(7200)
-def test_kills(
-    tmp_path: Path,
-    reader_session: object,  # noqa: F811
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The campaign of tests/crash on buckets of MinIO: KILLS (50) kills, SEED and LAKES as in tests/crash/README.md."""
-    monkeypatch.setattr(test_kill, "KILLS", int(os.environ.get("KILLS") or 50))
-    monkeypatch.setattr(test_kill, "LAKES", (os.environ.get("LAKES") or "s3-mixed,s3-upsert").split(","))
-    test_kill.test_a_long_siege_changes_nothing(tmp_path, reader_session, request)

@@ -14,14 +14,14 @@ import pyarrow.dataset as ds
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, read_runs
 from bridge.lake.storage import open_storage
-from tests.e2e.conftest import Project
+from tests.support.project import Project
 
 TAP = Path(__file__).with_name("paged_tap.py")
 LAST = 60
 SECONDS = float(os.environ.get("SERVICE_SECONDS", "0.4"))
 
 
-class Shop:
+class PagedShop:
     """The project. `ids`, `records` and `head` are of its bucket."""
 
     def __init__(self, folder: Path, names: tuple[str, ...] = ("shop",), **more: Any) -> None:

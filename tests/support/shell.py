@@ -31,6 +31,8 @@ class Done:
 
 
 Typed = Callable[[str], Done]
+Words = Callable[..., tuple[int, str, str]]
+"""Words that are typed, to the exit code, stdout and stderr."""
 
 
 @contextmanager
@@ -45,17 +47,17 @@ def children_seconds() -> Iterator[Callable[[], float]]:
     yield lambda: used() - before
 
 
-def type_in(capfd: pytest.CaptureFixture[str]) -> Typed:
+def type_words(captured: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Type these words after `singer-bridge`; return exit code, stdout and stderr."""
+    captured.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0), *captured.readouterr()
+
+
+def type_in(captured: pytest.CaptureFixture[str]) -> Typed:
     """Return what types a line after `singer-bridge`, in the current folder."""
-
-    def typed(line: str) -> Done:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line))
-        printed = capfd.readouterr()
-        return Done(int(str(ended.value.code)), printed.out, printed.err)
-
-    return typed
+    return lambda line: Done(*type_words(captured, *shlex.split(line)))
 
 
 def leaves() -> dict[str, click.Command]:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
 from bridge.lake.log import Log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.support.shell import Done
+from tests.support.shell import Done, type_words
 
 A, B = {"replication_key": "id", "replication_key_value": 5}, {"replication_key": "at", "replication_key_value": "x"}
 STATE = {"bookmarks": {"a": A, "b": B}}
@@ -28,21 +27,17 @@ environments:
 """
 
 
-class Project:
+class StateProject:
     """A folder with a bridge.yaml of two pipelines, in which verbs are typed."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
         (folder / "bridge.yaml").write_text(FILE)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
 
     def state(self, *words: str, stdin: str = "") -> Done:
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as ended:
-            main(["state", *words])
-        out, err = self._capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
+        return Done(*type_words(self._capsys, "state", *words))
 
     def store(self, name: str = "shop", bucket: str = "lake") -> StateStore:
         return StateStore(self.folder / bucket, name)
@@ -71,12 +66,12 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
-    return Project(tmp_path, monkeypatch, capsys)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> StateProject:
+    return StateProject(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
-def shop(project: Project) -> Project:
+def shop(project: StateProject) -> StateProject:
     """The project, with a STATE of the pipeline `shop`."""
     project.store().replace(STATE)
     return project

@@ -12,7 +12,6 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from bridge.cli import main
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
 from bridge.lake.commit.committer import Committer
@@ -30,6 +29,7 @@ from bridge.load.write.task import write_bundle
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from tests.support.lake import DEAD, Faulty, Lake, fail
+from tests.support.shell import type_words
 
 EVOLVE = Evolution()
 
@@ -130,11 +130,9 @@ def typing(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]
     """Return what types `singer-bridge tables ...` about the shop in a folder, and gives what that printed."""
 
     def type_in(*words: str, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as exit_:
-            main(["tables", *words, "--to", str(root / "lake"), "--name", "shop"])
-        printed = capsys.readouterr()
-        assert exit_.value.code == code, printed
-        return printed.out + printed.err
+        exit_code, out, err = type_words(capsys, "tables", *words, "--to", str(root / "lake"), "--name", "shop")
+        assert exit_code == code, out + err
+        return out + err
 
     return type_in
 

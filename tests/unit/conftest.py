@@ -13,8 +13,10 @@ import pytest
 
 from bridge.settings.load import Settings, load
 from tests.support.lake import Lake
+from tests.support.pipe import InProcess
 from tests.support.shelf import Shelf
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed, Words, type_in, type_words
+from tests.support.tap_runs import ResumingRuns
 
 Load = Callable[..., Settings]
 
@@ -25,6 +27,18 @@ def _no_power_cut() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda fd: None)
         yield
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs decode in this process what Spark's workers would."""
+    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, without_spark: None) -> ResumingRuns:
+    """Whole runs of a tap that goes on from its bookmarks."""
+    return ResumingRuns(tmp_path)
 
 
 @pytest.fixture
@@ -67,6 +81,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def typed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
     """Type a command in that folder."""
     return type_in(capfd)
+
+
+@pytest.fixture
+def bridge(folder: Path, capfd: pytest.CaptureFixture[str]) -> Words:
+    """Type the words of a command in that folder."""
+    return lambda *words: type_words(capfd, *words)
 
 
 @pytest.fixture

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tests.e2e.conftest import stream
 from tests.interop.catalogs.conftest import Place
+from tests.support.project import SMOKE, Project, stream, with_programs
 
 pytestmark = pytest.mark.timeout(1800)
 
 
-class Project:
+class CatalogProject(Project):
     """A pipeline `shop`, whose tables are in the catalog."""
 
     def __init__(self, folder: Path, place: Place) -> None:
-        self.folder, self.place = folder, place
-        self.namespace = f"shop_{folder.name}"
-        destination = {
-            "bucket": place.bucket,
-            "format": "iceberg",
-            "load_method": "upsert",
-            "catalog": {"namespace": self.namespace, "properties": place.server.properties},
-        }
-        source = {"tap": "tap-smoke", "config": "tap.json"}
+        super().__init__(folder, with_programs() | {"SINGER_BRIDGE_HOME": str(folder / "home")})
+        self.place, self.namespace = place, f"shop_{folder.name}"
+        catalog = {"namespace": self.namespace, "properties": place.server.properties}
+        to = {"bucket": place.bucket, "format": "iceberg", "load_method": "upsert", "catalog": catalog}
         streams = {"full": {"load_method": "overwrite"}, "log": {"load_method": "append-only"}}
-        pipeline = {"source": source, "destination": destination, "streams": streams}
-        (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": pipeline}}))
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environ = os.environ | {"PATH": path, "SINGER_BRIDGE_HOME": str(folder / "home")}
-
-    def command(self, *arguments: str, code: int = 0) -> str:
-        argv = [sys.executable, "-m", "bridge", *arguments]
-        done = subprocess.run(argv, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr + done.stdout
-        return done.stderr if code else done.stdout
+        self.write(shop={"source": SMOKE, "destination": to, "streams": streams})
 
     def grow(self, records: int) -> None:
-        streams = [
-            stream(records=records),
-            stream("log", records),
-            stream("full", 20, replication_method="FULL_TABLE"),
-        ]
-        config = {"seed": 1, "state": {"every": 100}, "streams": streams}
-        (self.folder / "tap.json").write_text(json.dumps(config))
+        full = stream("full", 20, replication_method="FULL_TABLE")
+        self.sends(stream(records=records), stream("log", records), full)
 
     def ids(self, table: str) -> list[int]:
         catalog = load_catalog("lake", **self.place.server.properties)
@@ -58,29 +36,29 @@ class Project:
 
 
 @pytest.fixture
-def project(place: Place, tmp_path: Path) -> Project:
-    return Project(tmp_path, place)
+def project(place: Place, tmp_path: Path) -> CatalogProject:
+    return CatalogProject(tmp_path, place)
 
 
-def test_runs(project: Project) -> None:
+def test_runs(project: CatalogProject) -> None:
     """Two runs: an upsert, an append and an overwrite have each row once, for pyiceberg and for `sql`; `verify` agrees.
 
     With the catalog down, the next run ends before its tap starts and says which catalog; then one goes on.
     """
     for records in (50, 80):
         project.grow(records)
-        assert json.loads(project.command("run", "--json"))["status"] == "success"
+        project.run()
     for table, count in {"users": 80, "log": 80, "full": 20}.items():
         assert project.ids(table) == list(range(1, count + 1))
-    row = json.loads(project.command("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
+    row = json.loads(project.output("sql", "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM users", "--json"))
     assert row == {"n": 80, "ids": 80}
-    project.command("verify")
+    project.output("verify")
     project.grow(100)
     project.place.server.stop()
     try:
-        assert "the Iceberg catalog cannot be used" in project.command("run", code=3)
+        assert "the Iceberg catalog cannot be used" in project.output("run", code=3)
     finally:
         project.place.server.start()
     assert project.ids("users") == list(range(1, 81))
-    assert json.loads(project.command("run", "--json"))["status"] == "success"
+    project.run()
     assert project.ids("users") == list(range(1, 101))

@@ -31,7 +31,7 @@ SLEEPER = {"tap": ["sh", "-c", "exec sleep 600"], "discover": "never"}
 
 
 @dataclass(frozen=True)
-class Shop:
+class ToolProject:
     """A folder with a bridge.yaml, a lake, and whatever another tool needs."""
 
     folder: Path

@@ -18,7 +18,7 @@ import pytest
 import bridge
 from bridge.lake.lease import holder
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.interop.orchestrators.shop import OWN, SLEEPER, Shop, clean_environ, tap, until
+from tests.interop.orchestrators.shop import OWN, SLEEPER, ToolProject, clean_environ, tap, until
 from tests.interop.orchestrators.test_dagster import held
 from tests.interop.readers.venvs import venv_with
 from tests.support.s3server import ROOT
@@ -67,7 +67,7 @@ for name in ("shop", "broken", "slow", "unknown"):
 
 
 @dataclass(frozen=True)
-class Airflow(Shop):
+class Airflow(ToolProject):
     """A project with DAGs, one for each pipeline."""
 
     python: Path

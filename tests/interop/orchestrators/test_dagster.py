@@ -15,7 +15,7 @@ import pytest
 import bridge
 from bridge.lake.lease import holder
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.interop.orchestrators.shop import OWN, SLEEPER, Shop, clean_environ, tap, until
+from tests.interop.orchestrators.shop import OWN, SLEEPER, ToolProject, clean_environ, tap, until
 from tests.interop.readers.venvs import venv_with
 
 pytestmark = pytest.mark.timeout(900)
@@ -54,7 +54,7 @@ print(json.dumps({name: str(value.value) for name, value in event.asset_material
 """
 
 
-class Dagster(Shop):
+class Dagster(ToolProject):
     """A project with Dagster's definitions."""
 
     @property
@@ -145,7 +145,7 @@ def test_a_held_pipeline(shop: Dagster) -> None:
 
 
 @contextmanager
-def held(shop: Shop) -> Iterator[None]:
+def held(shop: ToolProject) -> Iterator[None]:
     """Another run has the pipeline `shop`."""
     from bridge.lake.lease import take
 

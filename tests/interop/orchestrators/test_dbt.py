@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import bridge
-from tests.interop.orchestrators.shop import OWN, Shop, tap
+from tests.interop.orchestrators.shop import OWN, ToolProject, tap
 from tests.interop.readers.venvs import venv_with
 from tests.test_docs import ROOT
 
@@ -31,7 +31,7 @@ TARGETS = {
 }
 
 
-class Dbt(Shop):
+class Dbt(ToolProject):
     """A project of bridge and dbt in one folder."""
 
     def load(self, orders: int) -> None:

@@ -23,7 +23,7 @@ _AT = {"type": ["null", "string"], "format": "date-time"}
 
 
 @dataclass(frozen=True)
-class Lake:
+class FilledLake:
     """A lake of one format, with the rows of each of its tables."""
 
     shop: Shop
@@ -36,7 +36,7 @@ class Lake:
         return reading_statement(log, table, live, dialect, None, manifest=manifest, location=location)
 
 
-def filled(folder: Path, kind: str, catalog: dict[str, str]) -> Lake:
+def filled(folder: Path, kind: str, catalog: dict[str, str]) -> FilledLake:
     """Make the tables in a folder; those of Iceberg are in that catalog."""
     shop = Shop(folder, format=kind)
     destination: dict[str, Any] = {"bucket": str(shop.root), "format": kind}
@@ -47,7 +47,7 @@ def filled(folder: Path, kind: str, catalog: dict[str, str]) -> Lake:
     shop.storage.prepare()
     keep_catalog(shop.storage, pipeline)
     rows = {**_evolved(shop), **_partitioned(shop), **_replaced(shop), **_compacted(shop, pipeline), **_upserted(shop)}
-    return Lake(shop, rows if kind == "parquet" else {**rows, **_respread(shop), **_emptied(shop)})
+    return FilledLake(shop, rows if kind == "parquet" else {**rows, **_respread(shop), **_emptied(shop)})
 
 
 def _evolved(shop: Shop) -> dict[str, Rows]:

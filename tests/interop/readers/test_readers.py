@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from tests.interop.catalogs.reference import Reference
 from tests.interop.maven import maven_files
 from tests.interop.readers import venvs
-from tests.interop.readers.lakes import Lake, Rows, filled
+from tests.interop.readers.lakes import FilledLake, Rows, filled
 from tests.interop.readers.trino import Trino
 from tests.interop.readers.venvs import answers
 from tests.interop.readers.worker import plain
@@ -44,11 +44,11 @@ def catalog() -> Iterator[Reference]:
 
 
 @pytest.fixture(scope="module")
-def lakes(catalog: Reference, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lake]:
+def lakes(catalog: Reference, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FilledLake]:
     return {kind: filled(tmp_path_factory.mktemp(kind), kind, catalog.properties) for kind in FORMATS}
 
 
-def check(lake: Lake, found: dict[str, Any]) -> None:
+def check(lake: FilledLake, found: dict[str, Any]) -> None:
     """Each table has its rows: all of them, once, each value as it was sent."""
     assert {table: _plain(rows) for table, rows in found.items()} == {
         table: _plain(rows) for table, rows in lake.rows.items()
@@ -66,7 +66,7 @@ def _plain(rows: Any) -> Any:
     return sorted((plain(row) for row in texts), key=lambda row: row["id"])
 
 
-def _asked(engine: str, lake: Lake, settings: dict[str, Any], folder: Path, *, named: bool, **flags: Any) -> None:
+def _asked(engine: str, lake: FilledLake, settings: dict[str, Any], folder: Path, *, named: bool, **flags: Any) -> None:
     """Ask one engine for all tables; `named`: its statement makes a table instead of reading one."""
     questions = [
         {"statement": lake.statement(table, engine, **flags)} | ({"name": table} if named else {})
@@ -76,7 +76,7 @@ def _asked(engine: str, lake: Lake, settings: dict[str, Any], folder: Path, *, n
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_duckdb(kind: str, lakes: dict[str, Lake], catalog: Reference, tmp_path: Path) -> None:
+def test_duckdb(kind: str, lakes: dict[str, FilledLake], catalog: Reference, tmp_path: Path) -> None:
     """DuckDB: by the folder, by `delta_scan`, and through the REST catalog; each by the manifest, too."""
     extensions = {"parquet": [], "delta": ["delta"], "iceberg": ["avro", "httpfs", "iceberg"]}[kind]
     attach = f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{catalog.uri}', AUTHORIZATION_TYPE 'none')"
@@ -86,7 +86,7 @@ def test_duckdb(kind: str, lakes: dict[str, Lake], catalog: Reference, tmp_path:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_python(kind: str, lakes: dict[str, Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python(kind: str, lakes: dict[str, FilledLake], monkeypatch: pytest.MonkeyPatch) -> None:
     """Polars and pyarrow, by the format and by the manifest."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     lake = lakes[kind]
@@ -96,7 +96,7 @@ def test_python(kind: str, lakes: dict[str, Lake], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_files_are_skipped(kind: str, lakes: dict[str, Lake], catalog: Reference) -> None:
+def test_files_are_skipped(kind: str, lakes: dict[str, FilledLake], catalog: Reference) -> None:
     """A filter on the column of a partition opens that one file of three, by Delta's log or Iceberg's plan."""
     lake, at = lakes[kind], datetime(2025, 1, 1, tzinfo=timezone.utc)
     if kind == "iceberg":
@@ -111,7 +111,7 @@ def test_files_are_skipped(kind: str, lakes: dict[str, Lake], catalog: Reference
     assert counts == [1, 1, 1, 3]
 
 
-def test_iceberg_says_how_files_lie(lakes: dict[str, Lake], catalog: Reference) -> None:
+def test_iceberg_says_how_files_lie(lakes: dict[str, FilledLake], catalog: Reference) -> None:
     """The catalog has partitions, by which a filter opens the right files alone, and the order in which files are."""
 
     def table(name: str) -> Table:
@@ -161,7 +161,7 @@ def _spark(catalog: Reference) -> dict[str, str]:
     }
 
 
-def test_spark(lakes: dict[str, Lake], catalog: Reference, tmp_path: Path) -> None:
+def test_spark(lakes: dict[str, FilledLake], catalog: Reference, tmp_path: Path) -> None:
     """Spark with Iceberg's and Delta's own connectors: a table of its catalog, of a folder, and of the REST catalog.
 
     Of a table in Iceberg a filter on the column of a partition opens the files that have it, and no other.
@@ -184,7 +184,7 @@ def test_spark(lakes: dict[str, Lake], catalog: Reference, tmp_path: Path) -> No
         check(lake, {table: found[kind, table] for table in lake.rows})
 
 
-def test_trino(lakes: dict[str, Lake], catalog: Reference) -> None:
+def test_trino(lakes: dict[str, FilledLake], catalog: Reference) -> None:
     """Trino: a table of Hive's connector, one that its Delta connector registers, and the REST catalog's."""
     with Trino(catalog.uri) as trino:
         for kind, lake in lakes.items():
@@ -210,7 +210,7 @@ def _without_zone(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_clickhouse(kind: str, lakes: dict[str, Lake], tmp_path: Path) -> None:
+def test_clickhouse(kind: str, lakes: dict[str, FilledLake], tmp_path: Path) -> None:
     """ClickHouse has the same rows, by its functions for files, Delta and Iceberg in a folder."""
     lake = lakes[kind]
     read = {"parquet": "file('{}/**/*.parquet')", "delta": "deltaLakeLocal('{}')", "iceberg": "icebergLocal('{}')"}[

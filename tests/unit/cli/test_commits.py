@@ -21,9 +21,8 @@ def ids(*numbers: int) -> list[dict[str, int]]:
 
 
 @pytest.fixture
-def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(folder: Path) -> Shop:
     """A lake whose second commit doubled what the first had loaded; then a fence, an upsert and an overwrite."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     (folder / "bridge.yaml").write_text(TWO_PIPELINES)
     shop = Shop(folder)
     shop.load("orders", ID, ids(1, 2, 3))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bridge.cli import main
 from bridge.settings.effective import effective, to_yaml
 from bridge.settings.json_schema import SCHEMA_FILE
 from bridge.settings.load import check, load
+from tests.support.shell import Words, type_words
 from tests.unit.settings.settings_files import GOOD, PASSWORD, Load, pipeline_text
-
-Bridge = Callable[..., tuple[int, str, str]]
 
 WRONG = """\
 defaults:
@@ -40,7 +37,7 @@ pipelines:
 
 
 @pytest.fixture
-def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bridge:
+def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Words:
     """Type a command in a folder with this bridge.yaml; return exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     for name in ("SINGER_BRIDGE_ENV", "A", "B", "T", "ONLY_PROD"):
@@ -48,14 +45,12 @@ def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     def type_in(text: str, *words: str) -> tuple[int, str, str]:
         (tmp_path / "bridge.yaml").write_text(text)
-        with pytest.raises(SystemExit) as ended:
-            main(["config", *words])
-        return int(ended.value.code or 0), *capsys.readouterr()
+        return type_words(capsys, "config", *words)
 
     return type_in
 
 
-def test_check_lists_every_problem_once(bridge: Bridge) -> None:
+def test_check_lists_every_problem_once(bridge: Words) -> None:
     """Several mistakes in several pipelines and environments are all told, each once, with exit code 2."""
     code, out, err = bridge(WRONG, "check", "--json")
     found = json.loads(out)["problems"]
@@ -78,7 +73,7 @@ def test_check_lists_every_problem_once(bridge: Bridge) -> None:
     assert all(problem["hint"] for problem in found)
 
 
-def test_check_for_people(bridge: Bridge) -> None:
+def test_check_for_people(bridge: Words) -> None:
     """Each problem is one line that an editor can jump to, with what to do below."""
     code, out, _ = bridge(WRONG, "check")
     assert code == 2
@@ -87,7 +82,7 @@ def test_check_for_people(bridge: Bridge) -> None:
     assert out.endswith("11 problems\n")
 
 
-def test_check_of_one_environment(bridge: Bridge) -> None:
+def test_check_of_one_environment(bridge: Words) -> None:
     """`--env` checks the file as that environment sees it, and no other."""
     text = GOOD + "environments: {prod: {defaults: {comit: {}}}, dev: {}}\n"
     assert bridge(text, "check", "--env", "dev")[:2] == (0, "✓ bridge.yaml: 1 pipeline, in dev\n")
@@ -97,7 +92,7 @@ def test_check_of_one_environment(bridge: Bridge) -> None:
     assert (code, 'did you mean "prod"?' in err) == (2, True)
 
 
-def test_check_of_settings_that_are_right(bridge: Bridge) -> None:
+def test_check_of_settings_that_are_right(bridge: Words) -> None:
     """Nothing wrong is exit code 0 and one line; as JSON it is an empty list."""
     assert bridge(GOOD, "check")[:2] == (0, "✓ bridge.yaml: 1 pipeline, 0 environments\n")
     assert json.loads(bridge(GOOD, "check", "--json")[1])["problems"] == []
@@ -116,7 +111,7 @@ def test_a_key_that_every_environment_brings_is_not_missing(tmp_path: Path) -> N
     ]
 
 
-def test_check_reports_problems_of_included_files(bridge: Bridge, tmp_path: Path) -> None:
+def test_check_reports_problems_of_included_files(bridge: Words, tmp_path: Path) -> None:
     """A broken included file does not hide what is wrong with the others."""
     (tmp_path / "a.yaml").write_text("pipelines: [\n")
     (tmp_path / "b.yaml").write_text("pipelines: {b: {}}\n")
@@ -125,7 +120,7 @@ def test_check_reports_problems_of_included_files(bridge: Bridge, tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["pipelines: [", "", "- a\n"])
-def test_check_of_a_file_that_cannot_be_read(bridge: Bridge, text: str) -> None:
+def test_check_of_a_file_that_cannot_be_read(bridge: Words, text: str) -> None:
     """A file that is no YAML or says nothing is one problem like any other, in JSON too."""
     code, out, err = bridge(text, "check", "--json")
     assert (code, err, len(json.loads(out)["problems"])) == (2, "", 1)
@@ -138,7 +133,7 @@ pip_url: git+https://u:{PASSWORD}@h/tap
 """
 
 
-def test_show_masks_secrets(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_masks_secrets(bridge: Words, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither passwords, however short, nor what a variable brought to the tap is printed; the rest is."""
     monkeypatch.setenv("A", "from-a-variable")
     text = pipeline_text(source=SECRETS, more=f"spark: {{conf: {{a.password: {PASSWORD}, b: {PASSWORD}x}}}}")
@@ -162,7 +157,7 @@ def test_show_masks_secrets(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> 
     assert pipeline["spark"]["conf"] == {"a.password": "***", "b": "***x"}
 
 
-def test_show_marks_defaults(bridge: Bridge) -> None:
+def test_show_marks_defaults(bridge: Words) -> None:
     """Without `--all` only what somebody wrote is shown; with it each default is marked as one."""
     out = bridge(pipeline_text(more="commit: {every: 5m}"), "show")[1]
     assert "    commit:\n      every: 5m\n" in out
@@ -171,7 +166,7 @@ def test_show_marks_defaults(bridge: Bridge) -> None:
     assert "    commit:\n      every: 5m\n      bytes: 256MiB  # default\n" in out
 
 
-def test_show_in_an_environment(bridge: Bridge) -> None:
+def test_show_in_an_environment(bridge: Words) -> None:
     """The layers are laid over each other, and the name in the bucket is said."""
     text = GOOD + "environments: {prod: {pipelines: {flights: {destination: {bucket: /prod}}}}}\n"
     out = bridge(text, "show", "flights", "--env", "prod")[1]
@@ -180,7 +175,7 @@ def test_show_in_an_environment(bridge: Bridge) -> None:
     assert json.loads(bridge(text, "show", "--json", "--env", "prod")[1])["environment"] == "prod"
 
 
-def test_show_without_a_file(bridge: Bridge, tmp_path: Path) -> None:
+def test_show_without_a_file(bridge: Words, tmp_path: Path) -> None:
     """What the command line alone says is shown in the same form; an environment needs a file."""
     code, out, _ = bridge(GOOD, "show", "--to", "lake", "--name", "x")
     destination = {"bucket": str(tmp_path / "lake"), "load_method": "auto"}
@@ -189,7 +184,7 @@ def test_show_without_a_file(bridge: Bridge, tmp_path: Path) -> None:
     assert (code, "leave --env out" in err) == (2, True)
 
 
-def test_show_of_what_is_not_there(bridge: Bridge) -> None:
+def test_show_of_what_is_not_there(bridge: Words) -> None:
     """A wrong name is told with the nearest, a wrong pipeline as a run would tell it."""
     code, _, err = bridge(GOOD, "show", "flight")
     assert (code, 'did you mean "flights"?' in err) == (2, True)
@@ -214,7 +209,7 @@ idle_timeout: null
     assert after == before
 
 
-def test_accounts_with_containers_of_one_name_are_apart(bridge: Bridge) -> None:
+def test_accounts_with_containers_of_one_name_are_apart(bridge: Words) -> None:
     """Two pipelines with the same tables clash in one account, and not in two."""
     pipeline = (
         "{{source: {{tap: x, select: [a]}}, destination: {{bucket: az://lake, path: t, azure: {{account: {}}}}}}}"
@@ -225,7 +220,7 @@ def test_accounts_with_containers_of_one_name_are_apart(bridge: Bridge) -> None:
         assert (done[0], done[1].count("keep their tables in the same folder")) == (code, int(code == 2))
 
 
-def test_no_command_is_run(bridge: Bridge, tmp_path: Path) -> None:
+def test_no_command_is_run(bridge: Words, tmp_path: Path) -> None:
     """`check` and `show` start nothing, show `***` for an output, and check everything else."""
     command = "${cmd:touch started}"
     text = pipeline_text(
@@ -241,12 +236,12 @@ def test_no_command_is_run(bridge: Bridge, tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-def test_the_schema_is_printed(bridge: Bridge) -> None:
+def test_the_schema_is_printed(bridge: Words) -> None:
     """`config schema` prints the file that is shipped, byte for byte."""
     assert bridge(GOOD, "schema")[:2] == (0, SCHEMA_FILE.read_text())
 
 
-def test_a_misspelt_key_is_told_as_one(bridge: Bridge) -> None:
+def test_a_misspelt_key_is_told_as_one(bridge: Words) -> None:
     """A key that is missing because it is misspelt is one problem, in the run's words as in those of `check`."""
     text = GOOD.replace("destination:", "destinatoin:")
     told = 'bridge.yaml:5: unknown key pipelines.flights.destinatoin\n{}did you mean "destination"?\n'
@@ -255,7 +250,7 @@ def test_a_misspelt_key_is_told_as_one(bridge: Bridge) -> None:
     assert bridge(text, "show", "flights")[2] == "error: " + told.format("hint: ")
 
 
-def test_one_error_of_several_says_how_to_see_all(bridge: Bridge) -> None:
+def test_one_error_of_several_says_how_to_see_all(bridge: Words) -> None:
     """Of several problems a wrong key is told before a missing one, and the hint counts what `check` prints."""
     text = GOOD.replace("      bucket: ./lake\n", "      {}\n") + "    comit: {}\n"
     _, _, err = bridge(text, "show", "flights")

@@ -32,7 +32,6 @@ RUN = "20260101T000000Z-aaaa"
 @pytest.fixture
 def evil(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     """A lake that holds escape sequences wherever a tap, or whoever may write there, can put some."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     monkeypatch.setenv("COLUMNS", "400")
     (folder / "bridge.yaml").write_text('pipelines: {p: {source: {tap: "true"}, destination: {bucket: lake}}}')
     shelf = Shelf(folder)

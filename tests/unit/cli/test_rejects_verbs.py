@@ -20,9 +20,8 @@ pipelines:
 
 
 @pytest.fixture
-def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def shelf(folder: Path) -> Shelf:
     """A project whose lake has three rejects, two of which fit by now."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     (folder / "bridge.yaml").write_text(SETTINGS)
     shelf = Shelf(folder)
     shelf.say(schema(), record(1), record(2, BIG), record(3, "x" * 300), record(4, BIG), state(4))

@@ -30,9 +30,8 @@ ADD = "add shop --tap tap-x --pip-url ./tap_x-1.0-py3-none-any.whl"
 
 
 @pytest.fixture
-def file(folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(folder: Path, typed: Typed) -> Path:
     """bridge.yaml of a project with one more pipeline, whose passwords nobody has set yet."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     wheel(folder)
     (folder / "bridge.yaml").write_text(OURS)
     assert typed(ADD).code == 0

@@ -22,9 +22,8 @@ ID = {"id": INTEGER}
 
 
 @pytest.fixture
-def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(folder: Path) -> Shop:
     """A project with a lake of three commits and a fence, in good order, and a pipeline that never ran."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     (folder / "bridge.yaml").write_text(TWO_PIPELINES)
     shop = Shop(folder)
     shop.load("orders", ID, [{"id": 1}])

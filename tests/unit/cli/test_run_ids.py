@@ -7,18 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bridge.lake.lease import take
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.read.query.system import COLUMNS
 from tests.golden.make import unpack_to
-from tests.support.shell import Typed, type_in
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str]) -> Typed:
-    return type_in(capfd)
+from tests.support.shell import Typed
 
 
 def keys_of(value: Any) -> Iterator[str]:

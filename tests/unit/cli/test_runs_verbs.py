@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridge.cli import main
 from bridge.lake.lease import take
 from bridge.lake.runs import RunFile, log_key
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.support.shell import Typed
-
-Bridge = Callable[..., tuple[int, str, str]]
+from tests.support.shell import Typed, Words
 
 FILE = """
 pipelines:
@@ -24,21 +20,6 @@ pipelines:
   orders: {source: {tap: "true"}, destination: {bucket: lake}}
   never: {source: {tap: "true"}, destination: {bucket: lake}}
 """
-
-
-@pytest.fixture
-def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Bridge:
-    """Type a command in the project's folder; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-    def type_in(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        out, err = capfdbinary.readouterr()
-        return int(ended.value.code or 0), out.decode(), err.decode()
-
-    return type_in
 
 
 def run_id(day: int, hour: int = 0) -> str:
@@ -79,7 +60,7 @@ def listed(out: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.usefixtures("lake")
-def test_all_runs_newest_first(bridge: Bridge) -> None:
+def test_all_runs_newest_first(bridge: Words) -> None:
     """Without a name the runs of all pipelines of the file are listed by their start, with whose they are."""
     code, out, _ = bridge("runs", "list", "--json")
     everything = [
@@ -125,14 +106,14 @@ def test_all_runs_newest_first(bridge: Bridge) -> None:
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_filters(bridge: Bridge, words: list[str], days: str) -> None:
+def test_filters(bridge: Words, words: list[str], days: str) -> None:
     """Filters leave out what does not match, before the limit counts."""
     code, out, _ = bridge("runs", "list", "--json", *words)
     assert (code, [day[1] for _, day, _ in listed(out)]) == (0, list(days))
 
 
 @pytest.mark.usefixtures("lake")
-def test_since_so_long_ago(bridge: Bridge, lake: LocalStorage) -> None:
+def test_since_so_long_ago(bridge: Words, lake: LocalStorage) -> None:
     """A duration counts back from now."""
     yesterday = datetime.now(timezone.utc) - timedelta(hours=25)
     RunFile(lake, "orders", f"{yesterday:%Y%m%dT%H%M%SZ}-aaaa").finish(status="success")
@@ -141,13 +122,13 @@ def test_since_so_long_ago(bridge: Bridge, lake: LocalStorage) -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_nothing_to_list_is_said(bridge: Bridge) -> None:
+def test_nothing_to_list_is_said(bridge: Words) -> None:
     """An empty answer is told apart: nothing ran yet, or nothing matches; stdout stays empty."""
     assert bridge("runs", "list", "never") == (0, "", "no runs yet\n")
     assert bridge("runs", "list", "--since", "2d") == (0, "", "no such runs\n")
 
 
-def test_a_run_is_running_while_it_holds_the_lease(bridge: Bridge, lake: LocalStorage) -> None:
+def test_a_run_is_running_while_it_holds_the_lease(bridge: Words, lake: LocalStorage) -> None:
     """`running` is said of the one run that holds its pipeline; any other that says so has died."""
     lease = take(lake, "flights", run_id(5))
     assert listed(bridge("runs", "list", "--json", "--status", "running")[1]) == [("flights", "05", "running")]
@@ -176,7 +157,7 @@ def test_a_run_is_running_while_it_holds_the_lease(bridge: Bridge, lake: LocalSt
     ],
 )
 @pytest.mark.usefixtures("lake")
-def test_what_does_not_exist_is_named(bridge: Bridge, words: list[str], message: str, hint: str) -> None:
+def test_what_does_not_exist_is_named(bridge: Words, words: list[str], message: str, hint: str) -> None:
     """A bucket, a pipeline or a run that is not there is exit code 2, with what there is instead."""
     code, out, err = bridge("runs", *words)
     assert (code, out) == (2, "")
@@ -186,7 +167,7 @@ def test_what_does_not_exist_is_named(bridge: Bridge, words: list[str], message:
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", "2 d", ""])
 @pytest.mark.usefixtures("lake")
-def test_a_time_that_is_none(bridge: Bridge, time: str) -> None:
+def test_a_time_that_is_none(bridge: Words, time: str) -> None:
     """What is no time is refused with how one is written."""
     code, out, err = bridge("runs", "list", "--since", time)
     assert (code, out) == (2, "")
@@ -194,7 +175,7 @@ def test_a_time_that_is_none(bridge: Bridge, time: str) -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_show(bridge: Bridge) -> None:
+def test_show(bridge: Words) -> None:
     """One run is shown with its tap's version, and each stream's figures, time, and bookmark before and after."""
     code, out, _ = bridge("runs", "show")
     assert (code, "died" in out, run_id(5) in out) == (0, True, True)
@@ -219,7 +200,7 @@ def test_show(bridge: Bridge) -> None:
     assert (stream["seconds"], stream["bookmark_before"], stream["bookmark"]) == (3.25, None, {"id": 7})
 
 
-def test_logs(bridge: Bridge, lake: LocalStorage, tmp_path: Path) -> None:
+def test_logs(bridge: Words, lake: LocalStorage, tmp_path: Path) -> None:
     """The whole log is printed as it is: from the bucket, or from this machine while it is not there yet."""
     lake.write(log_key("orders", run_id(4)), b"INFO \xc3\xa9\n")
     lake.write(log_key("orders", run_id(4) + ".spark"), b"WARN jvm\n")
@@ -239,7 +220,7 @@ def _scratch(folder: Path, run: str) -> set[Path]:
     return {Scratch(folder / ".singer-bridge", pipeline, run).tap_log}
 
 
-def test_a_damaged_record_is_named(bridge: Bridge, lake: LocalStorage) -> None:
+def test_a_damaged_record_is_named(bridge: Words, lake: LocalStorage) -> None:
     """The list shows a run record that cannot be read, beside the others; `runs show` says that it may be deleted."""
     before = json.loads(bridge("runs", "list", "--json")[1])
     lake.write(f".bridge/orders/runs/{run_id(6)}.json", b"{")
@@ -266,7 +247,7 @@ def test_why_a_tap_failed_is_in_the_list(typed: Typed, folder: Path) -> None:
     assert "unknown setting sreams" in typed("runs show x --logs").out
 
 
-def test_what_was_read_and_not_committed(bridge: Bridge, lake: LocalStorage) -> None:
+def test_what_was_read_and_not_committed(bridge: Words, lake: LocalStorage) -> None:
     """A column of its own in the list and in one run, where some run has read more than commits took."""
     streams = {"orders": {"read": 5000, "records": 3000, "load_method": "append-only", "reason": "as set"}}
     ran(lake, "orders", 6, "failed", streams=streams, commits=1)

@@ -15,13 +15,8 @@ import pytest
 from click import unstyle
 
 from tests.golden.make import unpack_to
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed
 from tests.support.tables import Shop, filled
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str]) -> Typed:
-    return type_in(capfd)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.lake.runs import new_run_id
-from tests.support.states import STATE, A, B, Project, project, shop, text
+from tests.support.states import STATE, A, B, StateProject, project, shop, text
 
 __all__ = ["project", "shop"]  # fixtures
 CURSOR_4 = {"replication_key": "id", "replication_key_value": 4}
@@ -18,7 +18,7 @@ CURSOR_4 = {"replication_key": "id", "replication_key_value": 4}
 # edit
 
 
-def test_edit_asks_again(shop: Project) -> None:
+def test_edit_asks_again(shop: StateProject) -> None:
     """JSON that is broken is not committed: its line is told, and the editor opens again with what was written."""
     shop.editor('{"bookmarks": {"a": }}', text({"bookmarks": {"a": 9}}))
     done = shop.state("edit", "shop", stdin="y\n")
@@ -29,7 +29,7 @@ def test_edit_asks_again(shop: Project) -> None:
     assert shop.store().get() == {"bookmarks": {"a": 9}}
 
 
-def test_edit_given_up(shop: Project) -> None:
+def test_edit_given_up(shop: StateProject) -> None:
     """Who does not want to edit again ends with exit 2, and one who saves nothing with exit 0; nothing is changed."""
     shop.editor("{")
     assert shop.state("edit", "shop", stdin="n\n").code == 2
@@ -40,7 +40,7 @@ def test_edit_given_up(shop: Project) -> None:
     assert shop.kinds() == ["state"]
 
 
-def test_edit_against_somebody_else(shop: Project) -> None:
+def test_edit_against_somebody_else(shop: StateProject) -> None:
     """If the STATE moved while it was edited nothing is overwritten, and what was written is kept in a file."""
     shop.editor(text({"bookmarks": {"a": "mine"}}))
     with (shop.folder / "editor.py").open("a") as file:
@@ -57,7 +57,7 @@ def test_edit_against_somebody_else(shop: Project) -> None:
 # copy
 
 
-def test_copy_between_pipelines(shop: Project) -> None:
+def test_copy_between_pipelines(shop: StateProject) -> None:
     """DST gets the STATE of NAME, or with -s single bookmarks beside its own; NAME keeps its."""
     shop.store("other").replace({"bookmarks": {"b": 1, "c": 1}})
     assert shop.state("copy", "shop", "other", "-s", "a").code == 0
@@ -66,7 +66,7 @@ def test_copy_between_pipelines(shop: Project) -> None:
     assert shop.store("other").get() == shop.store().get() == STATE
 
 
-def test_copy_between_environments(shop: Project) -> None:
+def test_copy_between_environments(shop: StateProject) -> None:
     """An environment has a STATE of its own, in another bucket perhaps; copy takes one from there, and only it does."""
     assert shop.state("get", "shop", "--env", "dev").code == 2
     shop.store("dev.shop").replace({"bookmarks": {"a": "dev"}})
@@ -82,7 +82,7 @@ def test_copy_between_environments(shop: Project) -> None:
 
 
 @pytest.mark.parametrize("tool", ["singer", "meltano", "olake", "dataspoc"])
-def test_there_and_back(shop: Project, tool: str) -> None:
+def test_there_and_back(shop: StateProject, tool: str) -> None:
     """What one pipeline exports another one imports: the same STATE; a file is written whole, its folder is made."""
     assert shop.state("export", "shop", "--format", tool, "-o", "deep/out.json").code == 0
     assert shop.state("import", "other", "deep/out.json", "--format", tool).code == 0
@@ -95,7 +95,7 @@ def test_there_and_back(shop: Project, tool: str) -> None:
     assert os.listdir(shop.folder / "deep") == ["out.json"]
 
 
-def test_some_streams_only(shop: Project) -> None:
+def test_some_streams_only(shop: StateProject) -> None:
     """With -s bookmarks are written, or taken in beside those that are there."""
     assert shop.state("export", "shop", "--format", "singer", "-s", "b").json == {"bookmarks": {"b": B}}
     (shop.folder / "s.json").write_text(text({"bookmarks": {"b": 7, "c": 8}}))
@@ -105,7 +105,7 @@ def test_some_streams_only(shop: Project) -> None:
     assert (done.code, "b, c" in done.err) == (2, True)
 
 
-def test_from_a_bucket_of_dataspoc(shop: Project) -> None:
+def test_from_a_bucket_of_dataspoc(shop: StateProject) -> None:
     """A folder is searched as its tool lays it out."""
     folder = shop.folder / "old/.dataspoc/state/sales"
     folder.mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_from_a_bucket_of_dataspoc(shop: Project) -> None:
     assert shop.state("import", "shop", "old", "--format", "dataspoc", "--id", "rents").code == 2
 
 
-def test_a_position_of_olake_as_a_tap_keeps_it(shop: Project) -> None:
+def test_a_position_of_olake_as_a_tap_keeps_it(shop: StateProject) -> None:
     """--as TAP stores what that tap resumes from; without it, or for another tap, an error says what to type."""
     token = "8267B34D61000000022B0429296E1404"
     users = {"stream": "users", "namespace": "crm", "sync_mode": "", "state": {"chunks": [], "id": 4}}
@@ -141,7 +141,7 @@ def test_a_position_of_olake_as_a_tap_keeps_it(shop: Project) -> None:
 # look
 
 
-def test_list(shop: Project) -> None:
+def test_list(shop: StateProject) -> None:
     """A row a stream: its bookmark, when it last moved, and by which commit; all pipelines with --all."""
     shop.store().set("a", 7)
     shop.store("other").replace({"bookmarks": {"z": 1}})
@@ -161,7 +161,7 @@ def test_list(shop: Project) -> None:
     assert shop.state("list", "shop").out.splitlines()[0].split()[0] == "stream"
 
 
-def test_history(shop: Project) -> None:
+def test_history(shop: StateProject) -> None:
     """Newest first, with what each commit changed; --diff shows before and after, -s one stream, -n so many."""
     shop.store().set("a", 7, reason="test")
     shop.store().set("b", 8)
@@ -178,14 +178,14 @@ def test_history(shop: Project) -> None:
     assert [line.split()[0] for line in shop.state("history", "shop").out.splitlines()] == ["commit", "3", "2", "1"]
 
 
-def test_show_is_get(shop: Project) -> None:
+def test_show_is_get(shop: StateProject) -> None:
     """`show` is another word for `get`; a stream without bookmark is null."""
     assert shop.state("show", "shop").json == shop.state("get", "shop").json == STATE
     assert shop.state("get", "shop", "-s", "a").json == A
     assert shop.state("get", "shop", "-s", "c").json is None
 
 
-def test_a_file_before_the_first_run(project: Project) -> None:
+def test_a_file_before_the_first_run(project: StateProject) -> None:
     """A `state.json` put there before the first run is what `get` and `list` show, and what a change builds on."""
     project.edit_state(text(STATE))
     done = project.state("get", "shop")
@@ -197,7 +197,7 @@ def test_a_file_before_the_first_run(project: Project) -> None:
     assert project.kinds() == ["state", "state"]
 
 
-def test_an_edit_by_hand_is_recorded_before_it_is_edited_again(shop: Project) -> None:
+def test_an_edit_by_hand_is_recorded_before_it_is_edited_again(shop: StateProject) -> None:
     """`edit` opens the hand-edited STATE, and both it and what was saved are in the log."""
     shop.edit_state(text({"bookmarks": {"a": "hand"}}))
     shop.editor(text({"bookmarks": {"a": "editor"}}))
@@ -207,7 +207,7 @@ def test_an_edit_by_hand_is_recorded_before_it_is_edited_again(shop: Project) ->
     assert shop.kinds() == ["state"] * 3
 
 
-def test_what_was_not_edited_keeps_its_move(shop: Project) -> None:
+def test_what_was_not_edited_keeps_its_move(shop: StateProject) -> None:
     """`list` shows when and by which commit the other bookmarks moved."""
     shop.store().set("a", 7)
     shop.edit_state(text({"bookmarks": shop.store().read().state["bookmarks"] | {"a": "hand"}}))
@@ -216,7 +216,7 @@ def test_what_was_not_edited_keeps_its_move(shop: Project) -> None:
     assert all(bool(row["moved"]) == bool(row["commit"]) for row in rows)
 
 
-def test_an_earlier_file(shop: Project) -> None:
+def test_an_earlier_file(shop: StateProject) -> None:
     """An earlier STATE in `state.json` is what `get` shows, with a warning, and what a change builds on."""
     shop.store().set("a", 7)
     shop.edit_state(text(STATE))
@@ -228,7 +228,7 @@ def test_an_earlier_file(shop: Project) -> None:
     assert shop.store().get() == {"bookmarks": {**STATE["bookmarks"], "c": 8}}
 
 
-def test_stderr_for_programs(shop: Project) -> None:
+def test_stderr_for_programs(shop: StateProject) -> None:
     """With --log-format json each line of stderr is an object, before and after too."""
     shop.edit_state(text({"bookmarks": {"a": 1}}))
     done = shop.state("set", "shop", "-s", "a", "2", "--log-format", "json")
@@ -237,14 +237,14 @@ def test_stderr_for_programs(shop: Project) -> None:
     assert (events[1]["stream"], events[1]["before"], events[1]["after"]) == ("a", 1, 2)
 
 
-def test_quiet_is_quiet(shop: Project) -> None:
+def test_quiet_is_quiet(shop: StateProject) -> None:
     """With -q a change says nothing at all, unless it failed."""
     done = shop.state("set", "shop", "-s", "a", "2", "-q")
     assert (done.code, done.out, done.err, shop.store().get("a")) == (0, "", "", 2)
     assert "error: " in shop.state("clear", "shop", "-s", "c", "-q").err
 
 
-def test_run_ids_of_changes_sort(shop: Project) -> None:
+def test_run_ids_of_changes_sort(shop: StateProject) -> None:
     """A change has an id like a run's, so that the log can be read by time."""
     before = new_run_id()
     shop.state("set", "shop", "-s", "a", "1")

@@ -17,7 +17,7 @@ from bridge.lake.lease import take
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
-from tests.support.states import STATE, A, B, Project, project, shop, text
+from tests.support.states import STATE, A, B, StateProject, project, shop, text
 
 __all__ = ["project", "shop"]  # fixtures
 
@@ -26,7 +26,7 @@ __all__ = ["project", "shop"]  # fixtures
 
 
 @pytest.mark.parametrize("way", ["inline", "file", "stdin"])
-def test_set_takes_it_from_anywhere(project: Project, way: str) -> None:
+def test_set_takes_it_from_anywhere(project: StateProject, way: str) -> None:
     """The STATE is given as JSON, as a file or on stdin; a pipeline that never ran takes it, and its lake is made."""
     (project.folder / "s.json").write_text(text(STATE))
     value = {"inline": text(STATE), "file": "s.json", "stdin": "-"}[way]
@@ -38,14 +38,14 @@ def test_set_takes_it_from_anywhere(project: Project, way: str) -> None:
     assert json.loads((project.folder / "lake/.bridge/shop/state.json").read_text()) == STATE
 
 
-def test_set_without_a_name(tmp_path: Path, project: Project) -> None:
+def test_set_without_a_name(tmp_path: Path, project: StateProject) -> None:
     """Where the bucket has one pipeline a single word is the STATE; with --name it may be a new pipeline."""
     assert project.state("set", "--to", "elsewhere", "--name", "x", text(STATE)).code == 0
     assert project.state("set", "--to", "elsewhere", "-s", "a", "7").code == 0
     assert project.state("get", "--to", "elsewhere", "-s", "a").json == 7
 
 
-def test_set_one_bookmark(shop: Project) -> None:
+def test_set_one_bookmark(shop: StateProject) -> None:
     """With -s the others keep theirs."""
     done = shop.state("set", "shop", "-s", "a", '{"id": 12345678901234567890, "f": 0.10}')
     assert done.code == 0
@@ -56,7 +56,7 @@ def test_set_one_bookmark(shop: Project) -> None:
 PARTS = {"partitions": [{"context": {"region": "a"}, **A}, {"context": {"region": "b"}, **A}], "other": 1}
 
 
-def test_one_partition_of_a_bookmark(shop: Project) -> None:
+def test_one_partition_of_a_bookmark(shop: StateProject) -> None:
     """`--partition` sets, shows and clears the part with that context; the other parts stay as they are."""
     shop.store().set("a", PARTS)
     assert shop.state("set", "shop", "-s", "a", "--partition", '{"region": "b"}', text(B)).code == 0
@@ -86,7 +86,7 @@ def test_one_partition_of_a_bookmark(shop: Project) -> None:
         (["get", "shop", "--partition", '{"r": 1}'], "--partition is of one stream"),
     ],
 )
-def test_a_partition_that_cannot_be_meant(shop: Project, words: list[str], message: str) -> None:
+def test_a_partition_that_cannot_be_meant(shop: StateProject, words: list[str], message: str) -> None:
     """Nothing is changed, and the error says what is wrong."""
     before = shop.store().get()
     done = shop.state(*words)
@@ -127,7 +127,7 @@ def test_a_partition_that_cannot_be_meant(shop: Project, words: list[str], messa
         (["history", "other"], "no commit yet"),
     ],
 )
-def test_what_is_refused(shop: Project, words: list[str], message: str) -> None:
+def test_what_is_refused(shop: StateProject, words: list[str], message: str) -> None:
     """Wrong input of each kind ends with exit 2, an error and a hint, and changes nothing."""
     done = shop.state(*words)
     assert (done.code, done.out) == (2, "")
@@ -136,7 +136,7 @@ def test_what_is_refused(shop: Project, words: list[str], message: str) -> None:
     assert (shop.store().get(), shop.kinds(), shop.kinds("other")) == (STATE, ["state"], [])
 
 
-def test_a_flat_state(project: Project) -> None:
+def test_a_flat_state(project: StateProject) -> None:
     """A flat STATE is set and looked at whole; no verb takes it apart."""
     flat = {"users": 2, "at": "x"}
     assert project.state("set", "shop", text(flat)).code == 0
@@ -166,7 +166,7 @@ CHANGES = [
 
 
 @pytest.fixture
-def ready(shop: Project) -> Project:
+def ready(shop: StateProject) -> StateProject:
     """The project, with all that the changes need."""
     shop.store("other").replace({"bookmarks": {"a": 1}})
     (shop.folder / "s.json").write_text(text({"bookmarks": {"a": 1}}))
@@ -175,7 +175,7 @@ def ready(shop: Project) -> Project:
 
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_change_is_one_commit(ready: Project, words: list[str]) -> None:
+def test_a_change_is_one_commit(ready: StateProject, words: list[str]) -> None:
     """Each change is a commit of kind `state` that says by which verb it came; before and after are on stderr."""
     done = ready.state(*words)
     assert (done.code, done.out) == (0, "shop: the STATE is that of commit 2 now\n")
@@ -186,7 +186,7 @@ def test_a_change_is_one_commit(ready: Project, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_dry_run_changes_nothing(ready: Project, words: list[str]) -> None:
+def test_a_dry_run_changes_nothing(ready: StateProject, words: list[str]) -> None:
     """A dry run shows before and after, and leaves every byte of the lake as it was."""
     files = [path for path in (ready.folder / "lake").rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
@@ -197,7 +197,7 @@ def test_a_dry_run_changes_nothing(ready: Project, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_change_as_json(ready: Project, words: list[str]) -> None:
+def test_a_change_as_json(ready: StateProject, words: list[str]) -> None:
     """With --json stdout is one object that says what changed."""
     done = ready.state(*words, "--json").json
     assert (done["format"], done["pipeline"], done["commit"], done["dry_run"], done["before"]) == (
@@ -209,7 +209,7 @@ def test_a_change_as_json(ready: Project, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_running_pipeline_is_left_alone(ready: Project, words: list[str]) -> None:
+def test_a_running_pipeline_is_left_alone(ready: StateProject, words: list[str]) -> None:
     """While a run holds the pipeline every change ends with exit 4 and the run's id."""
     lease = take(LocalStorage(ready.folder / "lake"), "shop", "20261120T133501Z-k3f9")
     done = ready.state(*words)
@@ -219,7 +219,7 @@ def test_a_running_pipeline_is_left_alone(ready: Project, words: list[str]) -> N
 
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_corrupt_file_stops_every_change(ready: Project, words: list[str]) -> None:
+def test_a_corrupt_file_stops_every_change(ready: StateProject, words: list[str]) -> None:
     """A `state.json` that is no JSON ends each verb with exit 3 and what to do: it is never an empty STATE."""
     ready.edit_state("{")
     for each in (
@@ -236,7 +236,7 @@ def test_a_corrupt_file_stops_every_change(ready: Project, words: list[str]) -> 
     assert ready.kinds() == ["state"]
 
 
-def test_a_new_stream_by_force(shop: Project) -> None:
+def test_a_new_stream_by_force(shop: StateProject) -> None:
     """A stream that neither catalog, tables nor STATE know is more often misspelt than meant; it can be meant."""
     assert shop.state("set", "shop", "-s", "c", "1", "--force").code == 0
     kept = shop.folder / ".singer-bridge/catalogs/shop.json"
@@ -247,7 +247,7 @@ def test_a_new_stream_by_force(shop: Project) -> None:
     assert (done.code, 'did you mean "orders"?' in done.err) == (2, True)
 
 
-def test_clearing_says_what_doubles(shop: Project) -> None:
+def test_clearing_says_what_doubles(shop: StateProject) -> None:
     """Tables that a cleared bookmark has loaded once more are named with their rows, and so is the way without."""
     lake = LocalStorage(shop.folder / "lake")
     with open_pipeline(lake, "shop") as committer:
@@ -269,12 +269,12 @@ def test_clearing_says_what_doubles(shop: Project) -> None:
     assert one.err.splitlines()[0].endswith("singer-bridge run shop --full -s b")
 
 
-def test_get_prints_json_anyway(shop: Project) -> None:
+def test_get_prints_json_anyway(shop: StateProject) -> None:
     """So `--json` is no mistake."""
     assert shop.state("get", "shop", "--json").out == shop.state("get", "shop").out
 
 
-def test_no_change_is_no_commit(shop: Project) -> None:
+def test_no_change_is_no_commit(shop: StateProject) -> None:
     """What is there already is not committed again."""
     done = shop.state("set", "shop", text({"bookmarks": {"b": B, "a": A}}))
     assert (done.code, done.out, done.err) == (0, "shop: nothing to change, commit 1 has this STATE\n", "")
@@ -282,7 +282,7 @@ def test_no_change_is_no_commit(shop: Project) -> None:
 
 
 @pytest.mark.parametrize(("typed", "code", "commits"), [("y\n", 0, 2), ("n\n", 130, 1)])
-def test_a_person_is_asked(shop: Project, typed: str, code: int, commits: int) -> None:
+def test_a_person_is_asked(shop: StateProject, typed: str, code: int, commits: int) -> None:
     """On a terminal the change is shown and asked about first; a no changes nothing."""
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "bridge", "state", "clear", "shop", "-s", "a"]
@@ -297,7 +297,7 @@ def test_a_person_is_asked(shop: Project, typed: str, code: int, commits: int) -
     assert code == 0 or err.endswith("\n")  # the shell's prompt has a line of its own
 
 
-def test_a_person_who_said_yes(shop: Project) -> None:
+def test_a_person_who_said_yes(shop: StateProject) -> None:
     """With --yes nothing is asked, on a terminal either."""
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "bridge", "state", "clear", "shop", "--yes"]

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import main
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
@@ -22,9 +21,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import RunFile, new_run_id
 from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import table_change
-from tests.support.shell import Typed
-
-Bridge = Callable[..., tuple[int, str, str]]
+from tests.support.shell import Typed, Words
 
 FILE = """
 pipelines:
@@ -36,21 +33,8 @@ pipelines:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     (tmp_path / "bridge.yaml").write_text(FILE)
     return LocalStorage(tmp_path / "lake")
-
-
-@pytest.fixture
-def bridge(capsys: pytest.CaptureFixture[str]) -> Bridge:
-    """Type a command; return exit code, stdout and stderr."""
-
-    def type_in(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return type_in
 
 
 @contextmanager
@@ -82,7 +66,7 @@ def set_back(lake: LocalStorage, pipeline: str, n: int, age: timedelta) -> str:
     return at
 
 
-def test_a_pipeline_that_never_ran(bridge: Bridge, lake: LocalStorage) -> None:
+def test_a_pipeline_that_never_ran(bridge: Words, lake: LocalStorage) -> None:
     """A new file's pipelines are listed as such: nothing ran, nothing is wrong."""
     code, out, err = bridge("status", "--json")
     assert (code, err) == (0, "")
@@ -94,7 +78,7 @@ def test_a_pipeline_that_never_ran(bridge: Bridge, lake: LocalStorage) -> None:
     assert not lake.root.exists(), "looking makes nothing"
 
 
-def test_last_run_rows_and_bookmarks(bridge: Bridge, lake: LocalStorage) -> None:
+def test_last_run_rows_and_bookmarks(bridge: Words, lake: LocalStorage) -> None:
     """A row says how the last run ended, what the lake has, and how long ago each bookmark last moved."""
     with writing(lake, "flights") as (run, committer):
         commit(lake, committer, {"bookmarks": {"s": {"id": 1}, "t": {"id": 1}, "u": {}}})
@@ -114,7 +98,7 @@ def test_last_run_rows_and_bookmarks(bridge: Bridge, lake: LocalStorage) -> None
     assert other.split()[:3] == ["orders", "never", "ran"]
 
 
-def test_who_holds_it(bridge: Bridge, lake: LocalStorage) -> None:
+def test_who_holds_it(bridge: Words, lake: LocalStorage) -> None:
     """While a run works it is named with its process and host; once it ended nobody holds the pipeline."""
     with writing(lake, "flights") as (run, _):
         (row,) = json.loads(bridge("status", "flights", "--json")[1])
@@ -124,7 +108,7 @@ def test_who_holds_it(bridge: Bridge, lake: LocalStorage) -> None:
     assert json.loads(bridge("status", "flights", "--json")[1])[0]["held_by"] is None
 
 
-def test_a_run_that_died(bridge: Bridge, lake: LocalStorage) -> None:
+def test_a_run_that_died(bridge: Words, lake: LocalStorage) -> None:
     """A run that was killed is seen to have died, and to hold nothing."""
     run = new_run_id()
     RunFile(lake, "orders", run)
@@ -132,7 +116,7 @@ def test_a_run_that_died(bridge: Bridge, lake: LocalStorage) -> None:
     assert (row["status"], row["run_id"], row["ended"], row["held_by"]) == ("died", run, None, None)
 
 
-def test_commits_of_a_run_under_way_are_seen(bridge: Bridge, lake: LocalStorage) -> None:
+def test_commits_of_a_run_under_way_are_seen(bridge: Words, lake: LocalStorage) -> None:
     """What a run has committed counts at once, though the lease names the head from before it."""
     with writing(lake, "flights") as (_, committer):
         for n in range(1, 4):
@@ -141,7 +125,7 @@ def test_commits_of_a_run_under_way_are_seen(bridge: Bridge, lake: LocalStorage)
             assert (row["commit"], row["rows"], row["bookmarks"]["s"]["bookmark"]) == (n, n * 1500, n)
 
 
-def test_marks_outlast_a_failure(bridge: Bridge, lake: LocalStorage) -> None:
+def test_marks_outlast_a_failure(bridge: Words, lake: LocalStorage) -> None:
     """What looked wrong in the last run that succeeded is shown until one succeeds without it."""
     for n, (ended, marks) in enumerate([("success", {"volume": ["s"]}), ("failed", {}), ("interrupted", {})]):
         RunFile(lake, "flights", f"20260101T00000{n}Z-aaaa", opened=True).finish(status=ended, marks=marks)
@@ -169,7 +153,7 @@ WRONG: dict[str, tuple[int, list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_the_exit_code_for_scripts(bridge: Bridge, lake: LocalStorage, name: str) -> None:
+def test_the_exit_code_for_scripts(bridge: Words, lake: LocalStorage, name: str) -> None:
     """With --exit-code it says what is wrong, of several pipelines and reasons the highest; else only of the lake."""
     code, runs = WRONG[name]
     file = lake.root.parent / "bridge.yaml"
@@ -184,7 +168,7 @@ def test_the_exit_code_for_scripts(bridge: Bridge, lake: LocalStorage, name: str
     assert bridge("status", "orders", "--exit-code")[0] == 0
 
 
-def test_the_exit_code_of_what_cannot_be_read(bridge: Bridge, lake: LocalStorage) -> None:
+def test_the_exit_code_of_what_cannot_be_read(bridge: Words, lake: LocalStorage) -> None:
     """A lake and settings that cannot be read keep their codes; a higher one of another pipeline wins."""
     with writing(lake, "flights") as (_, committer):
         commit(lake, committer, {"bookmarks": {"s": 1}})
@@ -194,7 +178,7 @@ def test_the_exit_code_of_what_cannot_be_read(bridge: Bridge, lake: LocalStorage
     assert bridge("status", "--exit-code")[0] == 7
 
 
-def test_all_of_a_bucket(bridge: Bridge, lake: LocalStorage) -> None:
+def test_all_of_a_bucket(bridge: Words, lake: LocalStorage) -> None:
     """Without any file the bucket itself says which pipelines it has."""
     for pipeline in ("a", "b"):
         with writing(lake, pipeline) as (_, committer):
@@ -207,7 +191,7 @@ def test_all_of_a_bucket(bridge: Bridge, lake: LocalStorage) -> None:
     assert (code, "no pipeline in this bucket" in err) == (2, True)
 
 
-def test_one_that_is_unreadable_hides_no_other(bridge: Bridge, lake: LocalStorage) -> None:
+def test_one_that_is_unreadable_hides_no_other(bridge: Words, lake: LocalStorage) -> None:
     """A damaged pipeline has its row and its error, exit code 3; the others are shown as ever."""
     for pipeline in ("flights", "orders"):
         with writing(lake, pipeline) as (_, committer):
@@ -224,7 +208,7 @@ def test_one_that_is_unreadable_hides_no_other(bridge: Bridge, lake: LocalStorag
     assert (code, "unreadable" in out, "1,500" in out) == (3, True, True)
 
 
-def test_a_log_written_before_moves_were_kept(bridge: Bridge, lake: LocalStorage) -> None:
+def test_a_log_written_before_moves_were_kept(bridge: Words, lake: LocalStorage) -> None:
     """Where a snapshot does not say when bookmarks moved, its own time is the latest that it can have been."""
     with writing(lake, "flights") as (_, committer):
         for n in range(100):
@@ -253,7 +237,7 @@ def test_a_log_written_before_moves_were_kept(bridge: Bridge, lake: LocalStorage
     ],
 )
 def test_verbs_that_look_into_nothing(
-    bridge: Bridge, lake: LocalStorage, verb: tuple[str, ...], words: tuple[str, ...], message: str, hint: str
+    bridge: Words, lake: LocalStorage, verb: tuple[str, ...], words: tuple[str, ...], message: str, hint: str
 ) -> None:
     """A bucket or a pipeline that is not there is exit code 2, with what there is instead; nothing is made."""
     with writing(lake, "flights") as (_, committer):
@@ -282,7 +266,7 @@ def test_status_of_a_file_with_a_misspelt_key(typed: Typed, folder: Path) -> Non
     assert done.err.endswith('hint: did you mean "destination"?\n')
 
 
-def test_before_and_during_the_first_run(bridge: Bridge, lake: LocalStorage) -> None:
+def test_before_and_during_the_first_run(bridge: Words, lake: LocalStorage) -> None:
     """Before it what to type, and while it is under way that it is; what nobody can know yet is no zero."""
     assert "hint: nothing loaded yet; singer-bridge run orders\n" in bridge("tables", "list", "orders")[2]
     with writing(lake, "orders"):
@@ -319,7 +303,7 @@ pipelines:
     ],
     ids=" ".join,
 )
-def test_looking_needs_no_password(bridge: Bridge, lake: LocalStorage, words: tuple[str, ...]) -> None:
+def test_looking_needs_no_password(bridge: Words, lake: LocalStorage, words: tuple[str, ...]) -> None:
     """Verbs that only read the lake do not ask for the variables of the tap; a change does, and so does a run."""
     with writing(lake, "flights") as (_, committer):
         commit(lake, committer, {"bookmarks": {"s": 1}})
@@ -330,7 +314,7 @@ def test_looking_needs_no_password(bridge: Bridge, lake: LocalStorage, words: tu
 
 
 @pytest.mark.parametrize("words", [("status",), ("runs", "list"), ("schedule", "list")])
-def test_a_bad_pipeline_is_a_row(bridge: Bridge, lake: LocalStorage, words: tuple[str, ...]) -> None:
+def test_a_bad_pipeline_is_a_row(bridge: Words, lake: LocalStorage, words: tuple[str, ...]) -> None:
     """Of several pipelines one whose bucket nobody knows is told as such; the others are shown."""
     with writing(lake, "flights") as (_, committer):
         commit(lake, committer, {"bookmarks": {"s": 1}})
@@ -344,7 +328,7 @@ def test_a_bad_pipeline_is_a_row(bridge: Bridge, lake: LocalStorage, words: tupl
 
 
 def test_a_pipeline_is_one_line_of_a_terminal(
-    bridge: Bridge, lake: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    bridge: Words, lake: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 80 columns the run's id gives way, and what is left stands whole beside its pipeline."""
     for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "80"}.items():

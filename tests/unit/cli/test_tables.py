@@ -103,9 +103,8 @@ def test_history_of_a_table_that_was_taken_back(tmp_path: Path, tables: Tables) 
     assert found[2]["gone"] == {"note": "string"}
 
 
-def test_history_begins_at_a_snapshot(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_begins_at_a_snapshot(tmp_path: Path, tables: Tables) -> None:
     """If the oldest commits were deleted, the history begins with the schema that their snapshot kept."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
     from bridge.lake.log import SNAPSHOT_EVERY, Beginning, Log
 
     shop = Shop(tmp_path)

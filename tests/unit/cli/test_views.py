@@ -10,16 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed
 from tests.support.tables import INTEGER, Shop, typing
 from tests.support.view_tables import Views, counts
 
 PAIRS = "SELECT day, kind, open, count(*) AS n, sum(price) AS total FROM sales GROUP BY day, kind, open"
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str]) -> Typed:
-    return type_in(capfd)
 
 
 @pytest.fixture
@@ -138,15 +133,18 @@ def test_a_wrong_key(words: str, error: str, views: Views, typed: Typed) -> None
     assert error != "a key column has no value" or "the key of " in done.err
 
 
-def test_a_view_of_several_pipelines(tmp_path: Path, views: Views, typed: Typed) -> None:
-    """Where one of the pipelines has the view, no name is needed; where several have, they are named."""
-    lake = views.root
-    (tmp_path / "bridge.yaml").write_text(
-        "pipelines:\n"
-        f"  shop: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
-        f"  other: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
+@pytest.fixture
+def file(tmp_path: Path, views: Views) -> str:
+    """The flag that names a bridge.yaml of two pipelines over that lake."""
+    pipelines = (
+        f"{name}: {{source: {{tap: tap-x}}, destination: {{bucket: {views.root}}}}}" for name in ("shop", "other")
     )
-    file = f"-f {tmp_path / 'bridge.yaml'}"
+    (tmp_path / "bridge.yaml").write_text(f"pipelines: {{{', '.join(pipelines)}}}\n")
+    return f"-f {tmp_path / 'bridge.yaml'}"
+
+
+def test_a_view_of_several_pipelines(tmp_path: Path, file: str, typed: Typed) -> None:
+    """Where one of the pipelines has the view, no name is needed; where several have, they are named."""
     assert typed(f"views get counts -k a {file} --json").json["pipeline"] == "shop"
     done = typed(f"views get nope -k a {file}")
     assert (done.code, "there are: counts, pairs" in done.err) == (2, True)
@@ -183,15 +181,8 @@ def test_there_is_nothing_to_verify(tmp_path: Path, typed: Typed) -> None:
     assert (done.code, "no such view" in done.err) == (2, True)
 
 
-def test_a_pipeline_is_verified_as_other_verbs_name_it(tmp_path: Path, views: Views, typed: Typed) -> None:
+def test_a_pipeline_is_verified_as_other_verbs_name_it(file: str, views: Views, typed: Typed) -> None:
     """One word is a pipeline if there is one of that name, else a view; two are a pipeline and its view."""
-    lake = views.root
-    (tmp_path / "bridge.yaml").write_text(
-        "pipelines:\n"
-        f"  shop: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
-        f"  other: {{source: {{tap: tap-x}}, destination: {{bucket: {lake}}}}}\n"
-    )
-    file = f"-f {tmp_path / 'bridge.yaml'}"
     assert typed(f"views verify other {file} --json").json == []
     for words, hint in (
         ("nope", "there are: counts, pairs"),
@@ -203,5 +194,5 @@ def test_a_pipeline_is_verified_as_other_verbs_name_it(tmp_path: Path, views: Vi
         assert (done.code, "no such view" in done.err, hint in done.err) == (2, True, True), words
     done = typed(f"views verify nope counts {file}")
     assert (done.code, "unknown pipeline" in done.err) == (2, True)
-    done = typed(f"views verify shop --to {lake} --name other")
+    done = typed(f"views verify shop --to {views.root} --name other")
     assert (done.code, "no such view" in done.err) == (2, True)

@@ -40,11 +40,6 @@ NO_CLOCK = ["0001-01-01T00:00:00+00:00", "9999-12-31T00:00:00+00:00"]
 """From here a zone or a year leads out of the calendar."""
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-
-
 def record(random: Random, storage: LocalStorage, began: datetime, number: int) -> str:
     """Leave the record of a run."""
     run, at = f"{began:%Y%m%dT%H%M%SZ}-{number:04d}", began.isoformat(timespec="seconds")

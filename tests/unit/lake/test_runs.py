@@ -32,7 +32,7 @@ from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess, wire
+from tests.support.pipe import wire
 
 
 @pytest.fixture
@@ -136,11 +136,8 @@ def test_a_record_is_plain_json(storage: Storage, tmp_path: Path) -> None:
     )
 
 
-def test_what_is_written_beside_a_stream_that_lost_its_bookmark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_beside_a_stream_that_lost_its_bookmark(tmp_path: Path, without_spark: None) -> None:
     """A run that failed before the stream came leaves its file as the log has it, and `verify` has nothing to say."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     said = tmp_path / "said"
     tap = f"text = open({str(said)!r}).read(); print(text); exit('\"b\"' in text)"
     source = {"tap": [sys.executable, "-c", tap]}

@@ -35,11 +35,6 @@ NOW = datetime.now(timezone.utc)
 FOREVER = Retention(commits=36500 * DAY, runs=36500 * DAY, logs=36500 * DAY, rejects=36500 * DAY, trash=36500 * DAY)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
 def keep(**kinds: timedelta) -> Retention:
     """A retention that is for ever but for these kinds."""
     return FOREVER.model_copy(update=kinds)

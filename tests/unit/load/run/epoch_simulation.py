@@ -212,7 +212,7 @@ class Tap:
 
 
 @dataclass
-class Lake:
+class SimulatedLake:
     """Tables, STATE and staged rows, as the commit log would have them; `pending` dies with its run."""
 
     state: Any = None
@@ -220,7 +220,7 @@ class Lake:
     versions: dict[str, int | None] = field(default_factory=dict)
     staged: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     commits: list[Barrier] = field(default_factory=list)
-    check: Callable[[Lake], None] = lambda lake: None
+    check: Callable[[SimulatedLake], None] = lambda lake: None
 
 
 class Bridge:
@@ -228,7 +228,7 @@ class Bridge:
 
     def __init__(
         self,
-        lake: Lake,
+        lake: SimulatedLake,
         folder: Path,
         modes: dict[str, Mode],
         *,

@@ -10,8 +10,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.settings.options import Pipeline
 from tests.support.catalogs import catalog, stream
-
-from .test_held_back import Lake, lake, outcome, state  # noqa: F401
+from tests.support.tap_runs import ResumingRuns, outcome, state
 
 AT = {"type": ["null", "string"], "format": "date-time"}
 UPSERT = {"load_method": "upsert", "key_properties": ["id"]}
@@ -29,10 +28,10 @@ def row(number: int, **facts: Any) -> dict[str, Any]:
     return {"type": "RECORD", "stream": "a", "record": {"id": number, "at": FINE, **facts}}
 
 
-def seen(lake: Lake) -> list[tuple[int, bool]]:  # noqa: F811
+def seen(runs: ResumingRuns) -> list[tuple[int, bool]]:
     """Each row, and whether it has a time in `seen`."""
-    table = lake.view.tables["a"]
-    files = [f"{lake.uri}/{table.folder}/{name}" for name in table.files]
+    table = runs.view.tables["a"]
+    files = [f"{runs.uri}/{table.folder}/{name}" for name in table.files]
     return duckdb.sql(f"select id, seen is not null from read_parquet({files}) order by id").fetchall()
 
 
@@ -40,11 +39,11 @@ ROWS = [row(1, seen=FINE), row(2, seen=""), row(3, seen="0000-00-00"), row(4, at
 
 
 @pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT])
-def test_null_where_the_settings_say_so(lake: Lake, method: dict[str, Any]) -> None:  # noqa: F811
+def test_null_where_the_settings_say_so(runs: ResumingRuns, method: dict[str, Any]) -> None:
     """Counted, said with what to type, and kept in the record; a replication key stays a reject."""
-    result = lake.run(schema("at"), ROWS, state(a=5), streams={"a": method | NULL})
+    result = runs.run(schema("at"), ROWS, state(a=5), streams={"a": method | NULL})
     assert outcome(result) == ("success", 0)
-    assert seen(lake) == [(1, True), (2, False), (3, False)]
+    assert seen(runs) == [(1, True), (2, False), (3, False)]
     assert sum(counts.rejected for counts in result.streams.values()) == 2
     [(kind, text, count)] = [(each.kind, each.text, each.rows) for each in result.differences]
     assert (kind, count, result.marks["differs"]) == ("bad_time", 2, ["a"])
@@ -52,38 +51,38 @@ def test_null_where_the_settings_say_so(lake: Lake, method: dict[str, Any]) -> N
     assert "on_bad_time: reject" in text
 
 
-def test_by_default_they_are_rejects(lake: Lake) -> None:  # noqa: F811
+def test_by_default_they_are_rejects(runs: ResumingRuns) -> None:
     """As every value that does not fit."""
-    result = lake.run(schema("at"), ROWS, state(a=5), streams={"a": {"load_method": "append-only"}})
-    assert seen(lake) == [(1, True)]
+    result = runs.run(schema("at"), ROWS, state(a=5), streams={"a": {"load_method": "append-only"}})
+    assert seen(runs) == [(1, True)]
     assert (sum(counts.rejected for counts in result.streams.values()), result.differences) == (4, [])
 
 
 @pytest.mark.parametrize("source", ["catalog", "settings"])
-def test_a_replication_key_that_the_schema_does_not_name(lake: Lake, source: str) -> None:  # noqa: F811
+def test_a_replication_key_that_the_schema_does_not_name(runs: ResumingRuns, source: str) -> None:
     """The catalog or the settings name it."""
     entry = stream("a", "id at seen", selected=True, replication_method="INCREMENTAL", replication_key="at")
     keys = {"load_method": "append-only", **NULL} | ({"replication_key": "at"} if source == "settings" else {})
-    result = lake.run(schema(), ROWS, state(a=5), streams={"a": keys}, catalog=catalog(entry))
+    result = runs.run(schema(), ROWS, state(a=5), streams={"a": keys}, catalog=catalog(entry))
     assert outcome(result) == ("success", 0), result.error
-    assert seen(lake) == [(1, True), (2, False), (3, False)]
+    assert seen(runs) == [(1, True), (2, False), (3, False)]
 
 
-def test_a_key_is_never_null(lake: Lake) -> None:  # noqa: F811
+def test_a_key_is_never_null(runs: ResumingRuns) -> None:
     """Neither one that the tap declares, nor one of the settings that may be null; nor after a SCHEMA that names it."""
     keys = {"load_method": "upsert", "key_properties": ["at"], **NULL}
-    lake.run(schema(), ROWS, state(a=5), streams={"a": keys})
-    assert [number for number, _ in seen(lake)] == [3]
-    lake.run(schema(), row(7, seen=""), schema("seen"), row(8, seen=""), state(a=8), streams={"a": UPSERT | NULL})
-    assert seen(lake)[-1] == (7, False)
+    runs.run(schema(), ROWS, state(a=5), streams={"a": keys})
+    assert [number for number, _ in seen(runs)] == [3]
+    runs.run(schema(), row(7, seen=""), schema("seen"), row(8, seen=""), state(a=8), streams={"a": UPSERT | NULL})
+    assert seen(runs)[-1] == (7, False)
 
 
-def test_a_column_that_is_new_or_renamed(lake: Lake) -> None:  # noqa: F811
+def test_a_column_that_is_new_or_renamed(runs: ResumingRuns) -> None:
     """Of a later SCHEMA, and under the table's name for it."""
     keys = {"load_method": "append-only", "rename": {"met": "seen_2"}, **NULL}
-    lake.run(schema(), row(1, seen=""), state(a=1), streams={"a": keys})
-    result = lake.run(schema(met=AT), row(2, seen="", met="-"), state(a=2), streams={"a": keys})
-    assert seen(lake) == [(1, False), (2, False)]
+    runs.run(schema(), row(1, seen=""), state(a=1), streams={"a": keys})
+    result = runs.run(schema(met=AT), row(2, seen="", met="-"), state(a=2), streams={"a": keys})
+    assert seen(runs) == [(1, False), (2, False)]
     assert [each.text.partition(":")[0] for each in result.differences] == ["seen", "seen_2"]
 
 

@@ -9,45 +9,31 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from bridge.errors import TimedOut
-from bridge.lake.log import Log
-from bridge.lake.storage import open_storage
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
-from tests.support.pipe import InProcess
-
-from .test_parallel_taps import Lake, upto
+from tests.support.tap_runs import PagedRuns, upto
 
 WAYS = [(method, form) for form in ("parquet", "delta", "iceberg") for method in ("append-only", "overwrite", "upsert")]
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(tmp_path: Path, without_spark: None) -> PagedRuns:
     """A pipeline whose tap sends a STATE after each two records, and which would commit at each of them."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
-    lake = Lake(tmp_path)
+    lake = PagedRuns(tmp_path)
     lake.settings = {"commit": {"rows": 1, "bytes": "1MiB", "at": "end"}}
     return lake
 
 
-def rows(lake: Lake, stream: str) -> list[int]:
-    """The rows of the files that the log names, as DuckDB reads them."""
-    table = lake.view.tables[stream]
-    files = [f"{lake.uri}/{table.folder}/{name}" for name in table.files]
-    return [row[0] for row in duckdb.sql(f"select id from read_parquet({files}) order by id").fetchall()]
-
-
-def changes(lake: Lake) -> list[str]:
+def changes(lake: PagedRuns) -> list[str]:
     """The kinds of all records but fences, the latest first."""
-    log = Log(open_storage(lake.uri), "p")
-    return [record.kind for record in log.history(log.latest(), fences=False)]
+    return [record.kind for record in lake.log.history(lake.log.latest(), fences=False)]
 
 
 @pytest.mark.parametrize(("method", "form"), WAYS)
-def test_a_run_that_fails_leaves_all_as_it_was(lake: Lake, method: str, form: str) -> None:
+def test_a_run_that_fails_leaves_all_as_it_was(lake: PagedRuns, method: str, form: str) -> None:
     """Tables, STATE and log are as before, whatever STATEs came; the next run loads each row once, in one commit."""
     lake.settings["destination"] = {"bucket": lake.uri, "load_method": method, "format": form}
     lake.streams = {"a": {"last": 8}, "b": {"last": 8}}
@@ -59,10 +45,10 @@ def test_a_run_that_fails_leaves_all_as_it_was(lake: Lake, method: str, form: st
     assert (lake.view.tables, lake.view.state, changes(lake)) == (before.tables, before.state, ["data"])
     del lake.streams["b"]["fails_at"]
     assert (lake.run(1).commits, changes(lake)) == (1, ["data", "data"])
-    assert (rows(lake, "a"), rows(lake, "b")) == (upto(20), upto(20))
+    assert (lake.log_ids("a"), lake.log_ids("b")) == (upto(20), upto(20))
 
 
-def test_all_processes_of_a_tap_are_one_commit(lake: Lake) -> None:
+def test_all_processes_of_a_tap_are_one_commit(lake: PagedRuns) -> None:
     """What one process has sent waits for the others; if one fails, none is committed."""
     lake.streams = {"a": {"last": 8}, "b": {"last": 8, "fails_at": 5}, "c": {"last": 30, "seconds": 0.02}}
     failed = lake.run(3)
@@ -70,12 +56,12 @@ def test_all_processes_of_a_tap_are_one_commit(lake: Lake) -> None:
     del lake.streams["b"]["fails_at"]
     done = lake.run(3)
     assert (done.status, done.commits, changes(lake)) == ("success", 1, ["data"])
-    assert [rows(lake, stream) for stream in "abc"] == [upto(8), upto(8), upto(30)]
+    assert [lake.log_ids(stream) for stream in "abc"] == [upto(8), upto(8), upto(30)]
     assert lake.groups == {"a": {"a": 8}, "b": {"b": 8}, "c": {"c": 30}}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_run_that_is_stopped_leaves_all_as_it_was(lake: Lake, processes: int) -> None:
+def test_a_run_that_is_stopped_leaves_all_as_it_was(lake: PagedRuns, processes: int) -> None:
     """A signal commits nothing, however many STATEs have come."""
     lake.streams = {name: {"last": 4000, "seconds": 0.02} for name in "ab"}
 
@@ -90,7 +76,7 @@ def test_a_run_that_is_stopped_leaves_all_as_it_was(lake: Lake, processes: int) 
     assert (result.status, result.commits, lake.view.tables, lake.view.state) == ("interrupted", 0, {}, None)
 
 
-def test_a_run_that_takes_too_long_leaves_all_as_it_was(lake: Lake) -> None:
+def test_a_run_that_takes_too_long_leaves_all_as_it_was(lake: PagedRuns) -> None:
     """The hint does not promise that the next run goes on from anywhere."""
     lake.streams = {"a": {"last": 4000, "seconds": 0.02}}
     result = lake.run(1, timeout=timedelta(seconds=3))
@@ -103,17 +89,17 @@ def test_a_run_that_takes_too_long_leaves_all_as_it_was(lake: Lake) -> None:
     assert (result.commits > 0, "what was committed stays" in result.error.hint) == (True, True)
 
 
-def test_max_records_stops_at_a_state_that_is_committed(lake: Lake) -> None:
+def test_max_records_stops_at_a_state_that_is_committed(lake: PagedRuns) -> None:
     """It is asked for on purpose: one commit, and the next run goes on behind it."""
     lake.streams = {"a": {"last": 20}}
     first = lake.run(1, max_records=5)
-    assert (first.status, first.commits, rows(lake, "a")) == ("success", 1, upto(6))
-    assert (lake.run(1).commits, rows(lake, "a")) == (1, upto(20))
+    assert (first.status, first.commits, lake.log_ids("a")) == ("success", 1, upto(6))
+    assert (lake.run(1).commits, lake.log_ids("a")) == (1, upto(20))
 
 
-def test_what_is_no_message_is_kept_with_the_commit(lake: Lake) -> None:
+def test_what_is_no_message_is_kept_with_the_commit(lake: PagedRuns) -> None:
     """Of several processes, too: its lines are rejects of the one commit."""
-    lake.streams, lake.source["noise"] = {"a": {"last": 3}, "b": {"last": 3}}, True
+    lake.streams, lake.habits["noise"] = {"a": {"last": 3}, "b": {"last": 3}}, True
     result: Result = lake.run(2)
     kept: dict[str, Any] = lake.view.rejects
     assert (result.status, result.commits, sum(reject.lines for reject in kept.values())) == ("success", 1, 2)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bridge.load.run.checks.commit_clock
-from tests.unit.load.run.epoch_simulation import VERSION, Bridge, Lake, Source, Tap, doubled_and_lost
+from tests.unit.load.run.epoch_simulation import VERSION, Bridge, SimulatedLake, Source, Tap, doubled_and_lost
 
 _APPEND = ("sorted", "late", "unsorted", "full")
 _REPLACE = ("full", "resumable", "versioned", "early")
@@ -69,11 +69,11 @@ def test_each_row_is_committed_once(
     modes = {source.name: "replace" for source in sources if source.replace}
     replaced = {source.name: source.records for source in sources if source.replace and source.habit != "early"}
 
-    def whole(lake: Lake) -> None:
+    def whole(lake: SimulatedLake) -> None:
         for name, records in replaced.items():
             assert lake.tables.get(name, []) in ([], list(range(1, records + 1))), f"a partial overwrite of {name}"
 
-    lake = Lake(check=whole)
+    lake = SimulatedLake(check=whole)
     with tempfile.TemporaryDirectory() as folder:
         for number, (cut, salvage, size, often) in enumerate([*runs, (None, False, 150, True)]):
             tap = Tap(
@@ -126,7 +126,7 @@ def test_older_versions_go_when_a_newer_one_is_whole(
     modes = {name: "upsert" if upsert else "append" for name, upsert in upserts.items()}
     whole: set[str] = set()
 
-    def check(lake: Lake) -> None:
+    def check(lake: SimulatedLake) -> None:
         for source in sources:
             wanted, rows = set(range(1, source.records + 1)), set(lake.tables.get(source.name, []))
             if upserts[source.name]:
@@ -140,7 +140,7 @@ def test_older_versions_go_when_a_newer_one_is_whole(
             if there and source.records:
                 whole.add(source.name)
 
-    lake = Lake(check=check)
+    lake = SimulatedLake(check=check)
     with tempfile.TemporaryDirectory() as folder:
         for number, (cut, salvage, size, often) in enumerate([*runs, (None, False, 150, True)]):
             tap = Tap(

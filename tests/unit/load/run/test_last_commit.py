@@ -21,8 +21,7 @@ def commits(tmp_path: Path, settings: Load) -> LastCommits:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # no power cut here
+def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import open_storage
+from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from tests.support.catalogs import catalog, stream
 from tests.support.pipe import wire
+from tests.support.tables import INTEGER, STRING
+from tests.support.tap_runs import ResumingRuns, outcome, state
 from tests.support.targets import target
-
-from .test_held_back import INTEGER, TEXT, Lake, lake, outcome, state  # noqa: F401
 
 KIND = "null_replication_key"
 UPSERT = {"load_method": "upsert", "key_properties": ["id"]}
@@ -39,10 +40,10 @@ def counts(result: Result) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT, {}])
-def test_rows_without_a_replication_key_are_said(lake: Lake, method: dict[str, Any]) -> None:  # noqa: F811
+def test_rows_without_a_replication_key_are_said(runs: ResumingRuns, method: dict[str, Any]) -> None:
     """Counted as they came, also where they are merged into a table; the run differs, and says what to type."""
-    result = lake.run(schema("at"), ROWS, state(a={"at": 4}), streams={"a": method})
-    assert (outcome(result), counts(result), lake.ids("a")) == (("success", 0), [(KIND, 2)], [1, 2, 3, 4])
+    result = runs.run(schema("at"), ROWS, state(a={"at": 4}), streams={"a": method})
+    assert (outcome(result), counts(result), runs.log_ids("a")) == (("success", 0), [(KIND, 2)], [1, 2, 3, 4])
     assert result.marks["differs"] == ["a"]
     [text] = [text for text in result.warnings if "an incremental run does not see them again" in text]
     assert text.startswith("a: at: 2 rows have none, so")
@@ -50,18 +51,18 @@ def test_rows_without_a_replication_key_are_said(lake: Lake, method: dict[str, A
     assert "singer-bridge run p --full -s a" in text
 
 
-def test_what_is_to_be_typed_is_not_refused(lake: Lake) -> None:  # noqa: F811
+def test_what_is_to_be_typed_is_not_refused(runs: ResumingRuns) -> None:
     """An append-only table refuses `--full`: the text says which setting comes first, and with it the command works."""
     appended = {"a": {"load_method": "append-only"}}
-    result = lake.run(schema("at"), ROWS, state(a={"at": 4}), streams=appended)
+    result = runs.run(schema("at"), ROWS, state(a={"at": 4}), streams=appended)
     [text] = [each.text for each in result.differences]
     assert text.endswith("then set load_method: auto for a, then `singer-bridge run p --full -s a`")
     entry = stream("a", selected=True, replication_method="INCREMENTAL", replication_key="at")
-    full: dict[str, Any] = {"catalog": catalog(entry), "request": {"full": True, "streams": ("a",)}}
+    full: dict[str, Any] = {"catalog": catalog(entry), "asked": Request(full=True, streams=("a",))}
     messages = [schema("at"), ROWS, state(a={"at": 4})]
-    assert outcome(lake.run(*messages, streams=appended, **full)) == ("failed", 2)
-    again = lake.run(*messages, streams={"a": {"load_method": "auto"}}, **full)
-    assert (outcome(again), lake.ids("a")) == (("success", 0), [1, 2, 3, 4]), again.error
+    assert outcome(runs.run(*messages, streams=appended, **full)) == ("failed", 2)
+    again = runs.run(*messages, streams={"a": {"load_method": "auto"}}, **full)
+    assert (outcome(again), runs.log_ids("a")) == (("success", 0), [1, 2, 3, 4]), again.error
 
 
 def test_a_tap_that_another_program_starts(tmp_path: Path) -> None:
@@ -74,32 +75,32 @@ def test_a_tap_that_another_program_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT])
-def test_the_runs_after_it_say_it_too(lake: Lake, method: dict[str, Any]) -> None:  # noqa: F811
+def test_the_runs_after_it_say_it_too(runs: ResumingRuns, method: dict[str, Any]) -> None:
     """They did not see whether those rows changed. A key that is written into them, or a whole table, ends it."""
     keys = method | {"rename": {"at": "moment"}}
-    lake.run(schema("at"), ROWS, state(a={"at": 4}), streams={"a": keys})
-    lake.run(schema("at"), row(5, at=5), state(a={"at": 5}), streams={"a": keys})
-    after = lake.run(schema("at"), row(6, at=6), state(a={"at": 6}), streams={"a": keys})
+    runs.run(schema("at"), ROWS, state(a={"at": 4}), streams={"a": keys})
+    runs.run(schema("at"), row(5, at=5), state(a={"at": 5}), streams={"a": keys})
+    after = runs.run(schema("at"), row(6, at=6), state(a={"at": 6}), streams={"a": keys})
     assert (counts(after), after.marks["differs"]) == ([(KIND, 2)], ["a"])
     if method is UPSERT:
         now = [row(2, at=7), row(3, at=7)]
-        assert counts(lake.run(schema("at"), now, state(a={"at": 7}), streams={"a": keys})) == []
+        assert counts(runs.run(schema("at"), now, state(a={"at": 7}), streams={"a": keys})) == []
     else:
         whole = {"a": {"load_method": "overwrite"}}
-        assert counts(lake.run(schema("at"), row(1), state(a={"at": 7}), streams=whole)) == []
+        assert counts(runs.run(schema("at"), row(1), state(a={"at": 7}), streams=whole)) == []
 
 
-def test_a_full_run_of_an_incremental_stream_says_it(lake: Lake) -> None:  # noqa: F811
+def test_a_full_run_of_an_incremental_stream_says_it(runs: ResumingRuns) -> None:
     """It has them as they are now; the runs after it do not see them again."""
-    result = lake.run(schema("at"), ROWS, state(a={"at": 4}), streams={}, request={"full": True})
+    result = runs.run(schema("at"), ROWS, state(a={"at": 4}), streams={}, asked=Request(full=True))
     assert counts(result) == [(KIND, 2)]
 
 
-def test_two_columns_of_one_key_are_one(lake: Lake) -> None:  # noqa: F811
+def test_two_columns_of_one_key_are_one(runs: ResumingRuns) -> None:
     """A key in two parts, by `on_type_change: variant`: a row that has either has it."""
     variant = {"a": {"load_method": "append-only", "on_type_change": "variant"}}
-    lake.run(schema("at"), row(1, at=1), state(a={"at": 1}), streams=variant)
-    result = lake.run(schema("at", at=TEXT), row(2, at="x"), row(3, at=None), state(a={"at": "x"}), streams=variant)
+    runs.run(schema("at"), row(1, at=1), state(a={"at": 1}), streams=variant)
+    result = runs.run(schema("at", at=STRING), row(2, at="x"), row(3, at=None), state(a={"at": "x"}), streams=variant)
     assert counts(result) == [(KIND, 1)]
 
 
@@ -113,41 +114,41 @@ def test_two_columns_of_one_key_are_one(lake: Lake) -> None:  # noqa: F811
     ],
     ids=["full", "log", "unknown", "overwrite"],
 )
-def test_where_no_row_is_left_out(lake: Lake, facts: Any, bookmarks: list[str], method: Any) -> None:  # noqa: F811
+def test_where_no_row_is_left_out(runs: ResumingRuns, facts: Any, bookmarks: list[str], method: Any) -> None:
     """Whole tables and a log have changes of all rows, whatever a column says."""
     entry = stream("a", selected=True, table_key_properties=["id"], **facts)
-    result = lake.run(schema(*bookmarks), ROWS, state(a={"at": 4}), streams={"a": method}, catalog=catalog(entry))
+    result = runs.run(schema(*bookmarks), ROWS, state(a={"at": 4}), streams={"a": method}, catalog=catalog(entry))
     assert (outcome(result), counts(result)) == (("success", 0), [])
 
 
 @pytest.mark.parametrize("method", [{"load_method": "append-only"}, UPSERT])
-def test_they_can_be_refused(lake: Lake, method: dict[str, Any]) -> None:  # noqa: F811
+def test_they_can_be_refused(runs: ResumingRuns, method: dict[str, Any]) -> None:
     """`fail`: exit 1 before they are committed, with a hint; what was committed before stays. A stream may differ."""
     first = [schema("at"), row(1, at=1), state(a={"at": 1})]
-    result = lake.run(*first, row(2), state(a={"at": 2}), streams={"a": method}, on_null_key="fail")
+    result = runs.run(*first, row(2), state(a={"at": 2}), streams={"a": method}, on_null_key="fail")
     assert outcome(result) == ("failed", 1)
     assert result.error
     assert "rows have no replication key" in result.error.message
     assert "on_null_key: warn" in result.error.hint
-    assert 2 not in lake.ids("a")
+    assert 2 not in runs.log_ids("a")
     allowed = {"a": method | {"on_null_key": "warn"}}
-    assert outcome(lake.run(*first, row(2), streams=allowed, on_null_key="fail")) == ("success", 0)
+    assert outcome(runs.run(*first, row(2), streams=allowed, on_null_key="fail")) == ("success", 0)
 
 
-def test_a_refused_stream_can_be_held_back(lake: Lake) -> None:  # noqa: F811
+def test_a_refused_stream_can_be_held_back(runs: ResumingRuns) -> None:
     """`on_error: hold` commits the others."""
     other = schema("at") | {"stream": "b"}
     rows = [row(1), row(1, at=1) | {"stream": "b"}, state(a={"at": 1}, b={"at": 1})]
-    result = lake.run(schema("at"), other, rows, streams={"a": {"on_error": "hold", "on_null_key": "fail"}})
-    assert (outcome(result), lake.ids("a"), lake.ids("b")) == (("failed", 5), [], [1])
+    result = runs.run(schema("at"), other, rows, streams={"a": {"on_error": "hold", "on_null_key": "fail"}})
+    assert (outcome(result), runs.log_ids("a"), runs.log_ids("b")) == (("failed", 5), [], [1])
 
 
-def test_a_bookmark_of_null_is_said(lake: Lake) -> None:  # noqa: F811
+def test_a_bookmark_of_null_is_said(runs: ResumingRuns) -> None:
     """Also of a chosen append-only stream: each run brings the same rows, and the third one says that it stands."""
     null = state(a={"replication_key": "at", "replication_key_value": None})
     chosen = {"a": {"load_method": "append-only"}}
-    runs = [lake.run(schema("at"), ROWS, null, streams=chosen) for _ in range(4)]
-    assert lake.ids("a") == sorted([1, 2, 3, 4] * 4)
-    assert all(any("their bookmark is null: a" in text for text in run.warnings) for run in runs)
-    assert [run.marks.get("standstill") for run in runs] == [None, None, None, ["a"]]
-    assert any("a (at null)" in text for text in runs[3].warnings)
+    results = [runs.run(schema("at"), ROWS, null, streams=chosen) for _ in range(4)]
+    assert runs.log_ids("a") == sorted([1, 2, 3, 4] * 4)
+    assert all(any("their bookmark is null: a" in text for text in run.warnings) for run in results)
+    assert [run.marks.get("standstill") for run in results] == [None, None, None, ["a"]]
+    assert any("a (at null)" in text for text in results[3].warnings)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.cli import main
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
-from bridge.load.run.run import Run
-from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess, Pipe, wire
+from tests.support.pipe import Pipe, wire
+from tests.support.tap_runs import SentRuns
 
 LONE = "\ud800"
 """Half of a character, which JSON can say and UTF-8 cannot."""
-TAP = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
 ROW = {"type": "RECORD", "stream": "s", "record": {"id": 1}}
 BATCH: dict[str, Any] = {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": []}
 
@@ -32,17 +28,12 @@ def schema(properties: dict[str, Any], keys: list[str]) -> dict[str, Any]:
 ID = schema({"id": {"type": "integer"}}, ["id"])
 
 
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+pytestmark = pytest.mark.usefixtures("without_spark")
 
 
 def run(root: Path, *messages: dict[str, Any], **settings: Any) -> Result:
     """A run of the whole product, but for Spark, with a tap that says this."""
-    (root / "said").write_text("".join(json.dumps(message) + "\n" for message in messages))
-    source = {"tap": [sys.executable, "-c", TAP, str(root / "said")], "discover": "never"}
-    said = {"name": "p", "source": source, "destination": {"bucket": str(root / "lake")}} | settings
-    result = Run(Pipeline.model_validate(said), Request(), root / "home").execute()
+    result = SentRuns(root).run(*messages, commit={}, **settings)
     assert "".join([*result.warnings, *((result.error.message, result.error.hint) if result.error else ())]).encode()
     return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from bridge.cli import main
-from bridge.load.run.plan import Request
-from bridge.load.run.run import Run
+from bridge.load.run.result import Result
 from bridge.serve.service.web.app import make_app
-from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess
-from tests.support.shell import Done
+from tests.support.shell import Done, Typed
+from tests.support.tap_runs import SentRuns
 from tests.unit.serve.service.web.conftest import Waiting
 
 TAP = """
@@ -46,23 +43,20 @@ def written(text: str | bytes) -> Any:
     return json.loads(text, parse_int=words, parse_float=words, parse_constant=words)
 
 
-class Shop:
-    """A pipeline `p` whose tap sends one row and a STATE, and keeps the STATE that it was given."""
+class OpaqueRuns(SentRuns):
+    """A pipeline in the current folder whose tap sends one row and a STATE, and keeps the STATE that it was given."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.root, self.uri, self._capsys = root, str(root / "lake"), capsys
-        monkeypatch.chdir(root)
-        source = {"tap": [sys.executable, "-c", TAP, str(root / "sent")], "discover": "never"}
-        self.keys = {"source": source, "destination": {"bucket": self.uri}, "commit": {"rows": 1}}
-        (root / "bridge.yaml").write_text(json.dumps({"pipelines": {"p": self.keys}}))
+    def __init__(self, root: Path, type_in: Typed) -> None:
+        super().__init__(root, TAP)
+        self._type_in = type_in
+        keys = {"source": self.source, "destination": {"bucket": self.uri}, "commit": {"rows": 1}}
+        (root / "bridge.yaml").write_text(json.dumps({"pipelines": {"p": keys}}))
 
-    def run(self, state: str) -> Any:
+    def load(self, state: str) -> Result:
         schema = {"type": "SCHEMA", "stream": "a", "schema": {"properties": {"id": {"type": "integer"}}}}
         row = {"type": "RECORD", "stream": "a", "record": {"id": 1}}
-        lines = [json.dumps(schema | {"key_properties": []}), json.dumps(row), f'{{"type":"STATE","value":{state}}}']
-        (self.root / "sent").write_text("\n".join(lines) + "\n")
         (self.root / "sent.given").unlink(missing_ok=True)
-        result = Run(Pipeline.model_validate(self.keys | {"name": "p"}), Request(), self.root / "home").execute()
+        result = self.run(schema | {"key_properties": []}, row, f'{{"type":"STATE","value":{state}}}')
         assert result.error is None, result.error
         return result
 
@@ -72,10 +66,7 @@ class Shop:
 
     def type(self, *words: str) -> Done:
         """Type a command; it must succeed."""
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([*words])
-        done = Done(int(ended.value.code or 0), *self._capsys.readouterr())
+        done = self._type_in(shlex.join(words))
         assert done.code == 0, (words, done.err[-2000:])
         return done
 
@@ -84,71 +75,70 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shop:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
-    return Shop(tmp_path, monkeypatch, capsys)
+def lake(folder: Path, typed: Typed, without_spark: None) -> OpaqueRuns:
+    return OpaqueRuns(folder, typed)
 
 
 @pytest.mark.parametrize("state", [STATE, FLAT], ids=["bookmarks", "flat"])
-def test_the_next_tap_gets_what_was_sent(shop: Shop, state: str) -> None:
+def test_the_next_tap_gets_what_was_sent(lake: OpaqueRuns, state: str) -> None:
     """Every number and every half of a surrogate pair, through commit, `state.json`, run record and result."""
-    shop.run(state)
-    assert shop.bucket("state.json") == written(state)
-    assert shop.bucket("commits/00000000000000000001.json")["state"] == written(state)
-    run = shop.run(state)
-    assert shop.given == written(state)
-    record = shop.bucket(f"runs/{run.run_id}.json")
+    lake.load(state)
+    assert lake.bucket("state.json") == written(state)
+    assert lake.bucket("commits/00000000000000000001.json")["state"] == written(state)
+    run = lake.load(state)
+    assert lake.given == written(state)
+    record = lake.bucket(f"runs/{run.run_id}.json")
     assert (record["state_before"], record["state"]) == (written(state), written(state))
     assert not [text for text in run.warnings if "edited" in text]
 
 
-def test_verbs_show_it_and_carry_it(shop: Shop) -> None:
+def test_verbs_show_it_and_carry_it(lake: OpaqueRuns) -> None:
     """`state`, `runs`, `status`, `commits`, `sql`: as it is as JSON, and never an error for people."""
-    run = shop.run(STATE)
+    run = lake.load(STATE)
     whole = written(STATE)
-    assert written(shop.type("state", "get", "p").out) == whole
-    assert written(shop.type("state", "get", "p", "-s", "a").out) == written(MARK)
-    exported = shop.type("state", "export", "p", "--format", "singer").out
+    assert written(lake.type("state", "get", "p").out) == whole
+    assert written(lake.type("state", "get", "p", "-s", "a").out) == written(MARK)
+    exported = lake.type("state", "export", "p", "--format", "singer").out
     assert written(exported) == whole
-    assert written(shop.type("state", "export", "p", "--format", "meltano").out)["singer_state"] == whole
-    shop.type("state", "clear", "p", "--yes")
+    assert written(lake.type("state", "export", "p", "--format", "meltano").out)["singer_state"] == whole
+    lake.type("state", "clear", "p", "--yes")
     for words in (("set", "p", exported), ("import", "p", "exported", "--format", "singer"), ("merge", "p", exported)):
         Path("exported").write_text(exported)
-        done = shop.type("state", *words, "--yes")
+        done = lake.type("state", *words, "--yes")
         assert "before" in done.err or words[0] == "merge"
-        assert written(shop.type("state", "get", "p").out) == whole
-        shop.type("state", "clear", "p", "--yes") if words[0] == "set" else None
-    assert "nothing to change" in shop.type("state", "set", "p", exported, "--yes").out
+        assert written(lake.type("state", "get", "p").out) == whole
+        lake.type("state", "clear", "p", "--yes") if words[0] == "set" else None
+    assert "nothing to change" in lake.type("state", "set", "p", exported, "--yes").out
     for words in (("state", "history", "p", "--diff"), ("state", "list", "p"), ("runs", "show", "p"), ("status",)):
-        shop.type(*words)
+        lake.type(*words)
         with suppress(SystemExit):
-            assert written(shop.type(*(word for word in words if word != "--diff"), "--json").out)
-    assert written(shop.type("status", "--json").out)[0]["bookmarks"]["a"]["bookmark"] == written(MARK)
-    assert written(shop.type("runs", "show", "p", "--run", run.run_id, "--json").out)["state"] == whole
-    shop.type("commits", "list", "p")
-    answer = written(shop.type("sql", "select bookmark from bridge.bookmarks where stream = 'a'", "--json").out)
+            assert written(lake.type(*(word for word in words if word != "--diff"), "--json").out)
+    assert written(lake.type("status", "--json").out)[0]["bookmarks"]["a"]["bookmark"] == written(MARK)
+    assert written(lake.type("runs", "show", "p", "--run", run.run_id, "--json").out)["state"] == whole
+    lake.type("commits", "list", "p")
+    answer = written(lake.type("sql", "select bookmark from bridge.bookmarks where stream = 'a'", "--json").out)
     assert written(answer["bookmark"]) == written(MARK)
-    shop.run(STATE)
-    assert shop.given == whole
+    lake.load(STATE)
+    assert lake.given == whole
 
 
-def test_a_hand_edit_is_taken_as_it_is(shop: Shop) -> None:
+def test_a_hand_edit_is_taken_as_it_is(lake: OpaqueRuns) -> None:
     """A `state.json` with such values starts the next run."""
-    shop.run('{"bookmarks":{"a":{"id":1}}}')
-    shop.root.joinpath("lake/.bridge/p/state.json").write_text(STATE)
-    shop.run(STATE)
-    assert shop.given == written(STATE)
+    lake.load('{"bookmarks":{"a":{"id":1}}}')
+    lake.root.joinpath("lake/.bridge/p/state.json").write_text(STATE)
+    lake.load(STATE)
+    assert lake.given == written(STATE)
 
 
 @pytest.fixture
-def client(shop: Shop) -> Iterator[TestClient]:
-    shop.run(STATE)
-    app = make_app(shop.root / "bridge.yaml", None, Waiting(), host="127.0.0.1", token=None)
+def client(lake: OpaqueRuns) -> Iterator[TestClient]:
+    lake.load(STATE)
+    app = make_app(lake.root / "bridge.yaml", None, Waiting(), host="127.0.0.1", token=None)
     with TestClient(app, base_url="http://127.0.0.1:8765", follow_redirects=False) as made:
         yield made
 
 
-def test_page_and_api(shop: Shop, client: TestClient) -> None:
+def test_page_and_api(lake: OpaqueRuns, client: TestClient) -> None:
     """Every page that shows bookmarks is readable, and the API has them as they are."""
     whole = written(STATE)
     [listed] = written(client.get("/api/pipelines").content)

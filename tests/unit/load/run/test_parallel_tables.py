@@ -18,8 +18,9 @@ from bridge.lake.storage import open_storage
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.operate.verify.check import verify
 from tests.support.iceberg_lake import catalog_of
+from tests.support.tap_runs import PagedRuns, upto, values
 
-from .test_parallel_taps import Lake, lake, upto, values
+from .test_parallel_taps import lake
 
 __all__ = ["lake"]
 
@@ -47,7 +48,7 @@ def found(uri: str, kind: str, stream: str) -> list[tuple[int, int]]:
         ("iceberg", "upsert", False),
     ],
 )
-def test_one_fails_then_all_go_on(lake: Lake, kind: str, method: str, batch: bool) -> None:
+def test_one_fails_then_all_go_on(lake: PagedRuns, kind: str, method: str, batch: bool) -> None:
     """Each row is there once, with its last value; the commit has for each process the STATE that it came to."""
     lake.settings = {"destination": {"bucket": lake.uri, "format": kind, "load_method": method}}
     again = 3 if method == "upsert" else 0
@@ -76,7 +77,7 @@ def test_one_fails_then_all_go_on(lake: Lake, kind: str, method: str, batch: boo
     _whole(lake.uri, "p")
 
 
-def test_tables_shared_with_another(lake: Lake) -> None:
+def test_tables_shared_with_another(lake: PagedRuns) -> None:
     """Two pipelines of two processes each add to the same tables; neither touches the rows or STATEs of the other."""
     lake.settings = {"destination": {"bucket": lake.uri, "path": "both", "shared": True, "load_method": "append-only"}}
     lake.streams = {"a": {"last": 9, "said": 1}, "b": {"last": 9, "said": 1, "fails_at": 6}}

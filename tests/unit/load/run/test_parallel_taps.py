@@ -7,128 +7,36 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from msgspec import structs
 
 from bridge.errors import CommitLost
 from bridge.lake.commit.rollback import roll_back
-from bridge.lake.log import Log, Snapshot
+from bridge.lake.log import Log
 from bridge.lake.record_json import commit_bytes
 from bridge.lake.records import TapGroup
 from bridge.lake.runs import read_log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import open_storage
 from bridge.load.maintain.compact import CompactOptions, compact
-from bridge.load.run.plan import Request
-from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.operate.verify.check import verify
-from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess
-
-TAP = str(Path(__file__).parents[3] / "support" / "paged_tap.py")
-
-
-class Lake:
-    """A pipeline of the paged tap; each `run` is one."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.uri, self.name = root, str(root / "lake"), "p"
-        self.tap = Path(shutil.copy(TAP, root))  # by its path no process is taken for that of another test
-        self.given = root / "given"
-        self.given.mkdir()
-        self.streams: dict[str, dict[str, Any]] = {}
-        self.source: dict[str, Any] = {}
-        self.config = {"given": str(self.given), "source": str(root / "source.json")}
-        self.settings: dict[str, Any] = {}
-        self.stop: Callable[[Run], None] | None = None
-
-    def pipeline(self, parallelism: Any) -> Pipeline:
-        """The settings of one run."""
-        (self.root / "source.json").write_text(json.dumps(self.source | {"streams": self.streams}))
-        source = {
-            "tap": [sys.executable, str(self.tap)],
-            "config": self.config,
-            "parallelism": parallelism,
-            "select": ["*"],
-        }
-        source |= self.settings.get("source", {})
-        settings = {"commit": {"rows": 1}} | self.settings | {"source": source}
-        return Pipeline.model_validate({"name": self.name, "destination": {"bucket": self.uri}} | settings)
-
-    def run(self, parallelism: Any = 2, **asked: Any) -> Result:
-        """Run to the end."""
-        pipeline = self.pipeline(parallelism)
-        for path in self.given.iterdir():
-            path.unlink()
-        request = Request(**{"refresh_catalog": True} | asked)
-        run = Run(pipeline, request, self.root / "home")
-        watcher = threading.Thread(target=self.stop, args=(run,)) if self.stop else None
-        if watcher:
-            watcher.start()
-        result = run.execute()
-        if watcher:
-            watcher.join()
-        return result
-
-    def ids(self, stream: str) -> list[int]:
-        """The rows, as DuckDB finds them in the folder."""
-        if not Path(self.uri, "p", stream).exists():
-            return []
-        files = f"{self.uri}/p/{stream}/**/*.parquet"
-        return [row[0] for row in duckdb.sql(f"select id from read_parquet('{files}') order by id").fetchall()]
-
-    @property
-    def view(self) -> Snapshot:
-        log = Log(open_storage(self.uri), self.name)
-        return log.view(log.latest())
-
-    @property
-    def groups(self) -> dict[str, Any]:
-        """Where each process's STATE stands: by its streams, the value of each bookmark in it."""
-        return {"+".join(group.streams): values(group.state) for group in self.view.pipeline_state.per_process or ()}
-
-    @property
-    def alive(self) -> list[str]:
-        """Processes of the tap that are left, of this pipeline's runs."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):
-                found += [path.parent.name] if bytes(self.tap) in path.read_bytes() else []
-        return found
-
-    def was_given(self) -> dict[str, Any]:
-        """What each process was started with, by its first stream."""
-        return {path.stem: values(json.loads(path.read_text())) for path in sorted(self.given.iterdir())}
-
-
-def values(state: Any) -> dict[str, int]:
-    return {s: mark["replication_key_value"] for s, mark in (state or {}).get("bookmarks", {}).items()}
-
-
-def upto(last: int) -> list[int]:
-    return list(range(1, last + 1))
+from tests.support.tap_runs import PagedRuns, upto, values
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
-    return Lake(tmp_path)
+def lake(tmp_path: Path, without_spark: None) -> PagedRuns:
+    return PagedRuns(tmp_path)
 
 
-def test_all_streams_once(lake: Lake) -> None:
+def test_all_streams_once(lake: PagedRuns) -> None:
     """Each process reads its own streams; the commit keeps what each said last, and one STATE is shown for all."""
     lake.streams = {name: {"last": 7} for name in "abcde"}
     result = lake.run(3)
@@ -139,7 +47,7 @@ def test_all_streams_once(lake: Lake) -> None:
     assert result.commits > 5
 
 
-def test_each_gets_its_own_state_back(lake: Lake) -> None:
+def test_each_gets_its_own_state_back(lake: PagedRuns) -> None:
     """A parent's bookmark never comes to the process of its child from the one that read the parent."""
     lake.streams = {"a": {"last": 9}, "c": {"last": 9, "parent": "a", "fails_at": 5}}
     result = lake.run()
@@ -155,7 +63,7 @@ def test_each_gets_its_own_state_back(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("c")) == (upto(9), upto(9))
 
 
-def test_a_state_put_together_loses_the_child(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_put_together_loses_the_child(lake: PagedRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why each process has a STATE of its own: given the one that is shown, the child's rows are never read."""
     lake.streams = {"a": {"last": 9}, "c": {"last": 9, "parent": "a", "fails_at": 5}}
     lake.run()
@@ -167,7 +75,7 @@ def test_a_state_put_together_loses_the_child(lake: Lake, monkeypatch: pytest.Mo
     assert lake.ids("c") == upto(4)
 
 
-def test_the_failure_of_one(lake: Lake) -> None:
+def test_the_failure_of_one(lake: PagedRuns) -> None:
     """The others go on to their ends and are committed; its own rows too, up to its last STATE; a warning names it."""
     lake.streams = {"a": {"last": 30, "seconds": 0.02}, "b": {"last": 9, "fails_at": 6, "page": 2}}
     lake.settings = {"commit": {"every": "1h"}}
@@ -187,7 +95,7 @@ def test_the_failure_of_one(lake: Lake) -> None:
     assert lake.run().warnings == []
 
 
-def test_a_dry_run_shows_the_processes(lake: Lake) -> None:
+def test_a_dry_run_shows_the_processes(lake: PagedRuns) -> None:
     """Which streams go together, and what the run would warn of."""
     lake.streams = {name: {"last": 2} for name in "abc"}
     lake.run(3)
@@ -204,7 +112,7 @@ def test_a_dry_run_shows_the_processes(lake: Lake) -> None:
     assert f"process 1 of the tap: {processes[0]}\nprocess 2 of the tap: {processes[1]}\n" in said.stdout
 
 
-def test_the_log_says_who(lake: Lake) -> None:
+def test_the_log_says_who(lake: PagedRuns) -> None:
     """Lines of the processes' stderr are in one log, each with its streams."""
     lake.streams = {name: {"last": 1} for name in "abcdefghij"}
     result = lake.run()
@@ -217,7 +125,7 @@ def test_the_log_says_who(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all(lake: Lake, number: int) -> None:
+def test_a_signal_stops_all(lake: PagedRuns, number: int) -> None:
     """What each one's last STATE covers is committed, and no process is left."""
     lake.streams = {name: {"last": 4000, "seconds": 0.02} for name in "abc"}
 
@@ -240,11 +148,11 @@ def test_a_signal_stops_all(lake: Lake, number: int) -> None:
     assert all(lake.ids(s) == upto(last) for s in "abc")
 
 
-def own_states(lake: Lake) -> dict[str, Any]:
+def own_states(lake: PagedRuns) -> dict[str, Any]:
     return {group.streams[0]: group.state for group in lake.view.pipeline_state.per_process or ()}
 
 
-def test_a_silent_one_is_stopped_alone(lake: Lake) -> None:
+def test_a_silent_one_is_stopped_alone(lake: PagedRuns) -> None:
     """`idle_timeout` is of each process, whatever the others say meanwhile."""
     lake.streams = {"a": {"last": 40, "seconds": 0.1}, "b": {"last": 9, "silent_at": 5}}
     lake.settings = {"source": {"idle_timeout": "1s"}}
@@ -254,10 +162,10 @@ def test_a_silent_one_is_stopped_alone(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b"), lake.alive) == (upto(40), upto(4), [])
 
 
-def test_streams_of_another_process_are_refused(lake: Lake) -> None:
+def test_streams_of_another_process_are_refused(lake: PagedRuns) -> None:
     """A tap that reads what it was not asked for would load each row once per process."""
     lake.streams = {"a": {"last": 3}, "b": {"last": 3}}
-    lake.source["unasked"] = True
+    lake.habits["unasked"] = True
     result = lake.run()
     assert result.error
     assert "a process of the tap sent a stream that is not its own" in result.error.message
@@ -266,9 +174,9 @@ def test_streams_of_another_process_are_refused(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b")) == (upto(3), upto(3))
 
 
-def test_a_flat_state_is_refused(lake: Lake) -> None:
+def test_a_flat_state_is_refused(lake: PagedRuns) -> None:
     """Nobody can say whose a word of it is. With one process it is as good as any, and then cannot be divided."""
-    lake.streams, lake.source["flat"] = {"a": {"last": 3}, "b": {"last": 3}}, True
+    lake.streams, lake.habits["flat"] = {"a": {"last": 3}, "b": {"last": 3}}, True
     for status in ("failed", "success", "failed"):
         result = lake.run(1 if status == "success" else 2)
         assert (result.status, lake.alive) == (status, [])
@@ -278,7 +186,7 @@ def test_a_flat_state_is_refused(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b")) == (upto(3), upto(3))
 
 
-def test_another_number_of_processes(lake: Lake) -> None:
+def test_another_number_of_processes(lake: PagedRuns) -> None:
     """Where streams come together that several read, the STATE that is shown is given, and the run says so."""
     lake.streams = {name: {"last": 4} for name in "abcd"}
     assert lake.run(4).warnings == []
@@ -296,7 +204,7 @@ def test_another_number_of_processes(lake: Lake) -> None:
     assert {s: lake.ids(s) for s in "abcd"} == dict.fromkeys("abcd", upto(8))
 
 
-def test_one_process_again_has_a_state_of_its_own(lake: Lake) -> None:
+def test_one_process_again_has_a_state_of_its_own(lake: PagedRuns) -> None:
     """Once it has said one, the commit has no groups any more, and nothing is warned of."""
     lake.streams = {name: {"last": 4} for name in "ab"}
     lake.run()
@@ -307,7 +215,7 @@ def test_one_process_again_has_a_state_of_its_own(lake: Lake) -> None:
     assert (result.warnings, lake.was_given()) == ([], {key: {"a": 6, "b": 4} for key in "ab"})
 
 
-def test_one_stream_alone(lake: Lake) -> None:
+def test_one_stream_alone(lake: PagedRuns) -> None:
     """`--stream` leaves the STATEs of the others as they are, and runs from the one that had the stream."""
     lake.streams = {"a": {"last": 4}, "c": {"last": 4, "parent": "a", "fails_at": 3}, "d": {"last": 4}}
     lake.run(3)
@@ -322,7 +230,7 @@ def test_one_stream_alone(lake: Lake) -> None:
     assert {s: lake.ids(s) for s in "acd"} == {"a": upto(4), "c": upto(4), "d": upto(6)}
 
 
-def test_an_edit_is_for_all(lake: Lake) -> None:
+def test_an_edit_is_for_all(lake: PagedRuns) -> None:
     """A bookmark that somebody set back reaches the process of its stream; `--state` likewise; both are warned of."""
     lake.streams = {name: {"last": 4} for name in "ab"}
     lake.settings = {"destination": {"bucket": lake.uri, "load_method": "upsert"}}
@@ -338,7 +246,7 @@ def test_an_edit_is_for_all(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b")) == (upto(4), upto(4))
 
 
-def test_a_full_run(lake: Lake) -> None:
+def test_a_full_run(lake: PagedRuns) -> None:
     """Each process's tables are exchanged at its own end; one that fails leaves tables and STATE as they were."""
     lake.streams = {name: {"last": 4} for name in "ab"}
     lake.run()
@@ -351,7 +259,7 @@ def test_a_full_run(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("b")) == (upto(6), upto(6))
 
 
-def test_a_rollback_brings_the_states_back(lake: Lake) -> None:
+def test_a_rollback_brings_the_states_back(lake: PagedRuns) -> None:
     """What each process had said at that commit is what it is given then."""
     lake.streams = {"a": {"last": 4}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
     lake.run()
@@ -366,19 +274,19 @@ def test_a_rollback_brings_the_states_back(lake: Lake) -> None:
     assert (lake.ids("a"), lake.ids("c")) == (upto(4), upto(4))
 
 
-def test_commits_that_change_no_state_keep_them(lake: Lake) -> None:
+def test_commits_that_change_no_state_keep_them(lake: PagedRuns) -> None:
     """Small files are joined, the lake is whole, a snapshot is made: each process still has its own STATE."""
     for last in (80, 160, 240):  # of more STATEs in one chunk, some might be passed over
         lake.streams = {"a": {"last": last}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
         lake.run()
     log, groups = Log(open_storage(lake.uri), "p"), lake.view.pipeline_state.per_process
     assert log.view(100).pipeline_state.per_process == next(log.history(100)).groups
-    assert compact(log.storage, lake.pipeline(1), CompactOptions()).written
+    assert compact(log.storage, lake.pipeline(), CompactOptions()).written
     assert (lake.view.pipeline_state.per_process, verify(log.storage, "p").findings) == (groups, [])
     assert (lake.ids("a"), lake.ids("c")) == (upto(240), upto(2))
 
 
-def test_a_full_spool(lake: Lake) -> None:
+def test_a_full_spool(lake: PagedRuns) -> None:
     """Whoever sends more than fits has to wait, and none for ever: the limit is of all of them."""
     lake.streams = {name: {"last": 40_000, "page": 10_000} for name in "abcd"}
     lake.settings = {"commit": {"bytes": "1MiB"}, "spool": {"max_bytes": "3MiB"}}
@@ -390,7 +298,7 @@ def test_a_full_spool(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"), [({"max_records": 3}, "--max-records"), ({"parallelism": 0}, "from 1 on")]
 )
-def test_what_does_not_fit(lake: Lake, asked: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit(lake: PagedRuns, asked: dict[str, Any], message: str) -> None:
     """Refused before anything is started, with what to do instead."""
     lake.streams = {"a": {"last": 3}}
     if "parallelism" in asked:
@@ -403,7 +311,7 @@ def test_what_does_not_fit(lake: Lake, asked: dict[str, Any], message: str) -> N
     assert result.error.hint
 
 
-def test_processes_wait_at_the_same_time(lake: Lake) -> None:
+def test_processes_wait_at_the_same_time(lake: PagedRuns) -> None:
     """A tap that waits for its source is as many times as fast; measured from the tap's start to its end."""
     lake.streams = {"s00": {"last": 1}}
     lake.run(1)  # what this process loads once
@@ -417,7 +325,7 @@ def test_processes_wait_at_the_same_time(lake: Lake) -> None:
     assert one > 2.5 * eight, (one, eight)
 
 
-def test_another_run_that_takes_over(lake: Lake) -> None:
+def test_another_run_that_takes_over(lake: PagedRuns) -> None:
     """A process that lost the pipeline commits nothing more for any of its taps, and leaves none."""
     lake.streams = {name: {"last": 200, "seconds": 0.02} for name in "ab"}
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
-from bridge.lake.log import Snapshot
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
@@ -25,6 +25,7 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from tests.support.records import staged_table
+from tests.support.tables import INTEGER, STRING, Shop
 
 COLUMNS = from_singer({"properties": {"id": {"type": "integer"}, "gone": {"type": "string"}}}, [])
 
@@ -366,3 +367,42 @@ def test_layout_of_the_settings(tmp_path: Path) -> None:
     placement.check("s", columns)
     with pytest.raises(SettingsError, match="partition_by names no column"):
         placement.check("t", columns)
+
+
+def asked(root: Path, *, shared: bool = False, method: str = "append-only", **said: Any) -> Pipeline:
+    """A pipeline whose streams say this."""
+    made = pipeline(root, load_method=method)
+    to = made.destination.model_copy(update={"shared": shared})
+    return made.model_copy(update={"destination": to, "streams": {"*": StreamKeys(**said)}})
+
+
+@pytest.mark.parametrize(
+    ("shared", "said", "expected"),
+    [
+        (False, {}, ("rewrite", "evolve")),
+        (False, {"on_type_change": "variant", "schema_policy": "discard"}, ("variant", "discard")),
+        (True, {}, ("fail", "evolve")),
+        (True, {"on_type_change": "rewrite"}, ("fail", "evolve")),
+        (True, {"on_type_change": "variant"}, ("variant", "evolve")),
+    ],
+)
+def test_how_columns_may_change(tmp_path: Path, shared: bool, said: dict[str, Any], expected: tuple[str, str]) -> None:
+    """A stream changes as the settings say; files of a shared table are never written anew."""
+    stream, _ = placed(tmp_path, asked(tmp_path, shared=shared, **said)).open(schema("s"))
+    assert (stream.evolution.on_type_change, stream.evolution.schema_policy) == expected
+    # a key of a merged table is never split in two; in a shared one that would rewrite another pipeline's files
+    assert stream.evolution.keys == (() if shared else ("id",))
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("evolve", False), ("freeze", True), ("discard", True)])
+def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: bool) -> None:
+    """An overwritten table keeps its columns where it may not change, unless it is loaded with --full."""
+    shop = Shop(tmp_path)
+    shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
+    log = Log(shop.storage, "shop")
+    view = Snapshot(1, PipelineState(), {"s": log.view(1).tables["s"]})
+    settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
+    _, columns = placed(shop.root, settings, view).open(schema("s"))
+    assert (columns is not None) == kept
+    _, columns = placed(shop.root, settings, view, full=True).open(schema("s"))
+    assert columns is None

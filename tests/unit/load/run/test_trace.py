@@ -30,16 +30,15 @@ from bridge.load.run.trace import RunTrace
 from bridge.serve.facts.facts import facts_by_clock
 from bridge.serve.launch.launch import launch
 from bridge.settings.options import Pipeline
-from tests.support.pipe import InProcess, wire
+from tests.support.pipe import wire
 from tests.support.shell import Typed
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []}
 
 
 @pytest.fixture
-def lake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
+def lake(folder: Path, without_spark: None) -> LocalStorage:
     """The lake of pipeline `p`, into which runs load without Spark."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     return LocalStorage(folder / "lake")
 
 

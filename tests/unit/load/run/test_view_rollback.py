@@ -24,7 +24,7 @@ from bridge.load.tap.stdin import Start
 from bridge.protocol.schema.table_schema import TableSchema
 
 
-class Lake:
+class ViewCommits:
     """The pipeline `p`; each `commit` is of the run `run`."""
 
     def __init__(self, root: Path) -> None:
@@ -77,7 +77,7 @@ def counts(stream: str) -> str:
 
 def test_rows_and_their_views_stay_visible_until_they_come_again(tmp_path: Path) -> None:
     """Each commit replaces a view's files; that does not make a rollback of appended rows happen at once."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1, 2]}, {"v": counts("s")})
     first = lake.open().view.tables["v"]
     lake.commit({"s": [3]}, {"v": counts("s")})
@@ -93,7 +93,7 @@ def test_rows_and_their_views_stay_visible_until_they_come_again(tmp_path: Path)
 
 def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> None:
     """The tap knows the table that was there before; views change nothing about that."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1, 2]}, {"v": counts("s")})
     committer = lake.open()
     change = lake._change(committer, "s", [9])
@@ -106,7 +106,7 @@ def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> Non
 
 def test_a_view_that_had_moved_to_the_stream_is_filled_again(tmp_path: Path) -> None:
     """Rows that a commit's STATE does not cover go, of one stream only: no view goes back to another stream's rows."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"a": [1], "s": [1]}, {"v": counts("a"), "w": counts("s")})
     lake.commit({"a": [2], "s": [2]}, {"v": counts("s"), "w": counts("s")}, uncovered=["s"])
     committer = lake.open("next")
@@ -118,7 +118,7 @@ def test_a_view_that_had_moved_to_the_stream_is_filled_again(tmp_path: Path) -> 
 
 def test_a_view_that_was_repaired_since(tmp_path: Path) -> None:
     """`views verify --repair` keeps the STATE and the rows that it does not cover: they go, from the view, too."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1]}, {"v": counts("s")})
     lake.commit({"s": [2]}, {"v": counts("s")}, uncovered=["s"])
     committer = lake.open()
@@ -135,7 +135,7 @@ def test_a_view_that_was_repaired_since(tmp_path: Path) -> None:
 
 def test_a_view_that_was_repaired_between_a_death_and_its_replay(tmp_path: Path) -> None:
     """The repair is no run that loaded: what the dead run committed is taken back all the same."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1]}, {"v": counts("s")})
     lake.commit({"s": [2]}, {"v": counts("s")})
     committer = lake.open("verify")
@@ -150,7 +150,7 @@ def test_a_view_that_was_repaired_between_a_death_and_its_replay(tmp_path: Path)
 
 def test_rows_that_were_added_since_stay(tmp_path: Path) -> None:
     """Rows that somebody else added after the tap's last ones cannot be told from them: the run says so."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1]}, {})
     lake.commit({"s": [2]}, {}, uncovered=["s"])
     committer = lake.open()
@@ -165,7 +165,7 @@ def test_rows_that_were_added_since_stay(tmp_path: Path) -> None:
     assert (guard.pending, len(guard.notes)) == (False, 1)
 
 
-def replayed(lake: Lake, file: str = ".bridge/p/rejects/run-1.jsonl") -> None:
+def replayed(lake: ViewCommits, file: str = ".bridge/p/rejects/run-1.jsonl") -> None:
     """Two commits with a row each, the last with a reject too, and its replay, which makes a row of it."""
     reject = RejectFile(stream="s", file=file, lines=1, reasons={"wrong type": (1, 10)})
     lake.storage.write(file, b"{}\n")
@@ -180,7 +180,7 @@ def replayed(lake: Lake, file: str = ".bridge/p/rejects/run-1.jsonl") -> None:
 @pytest.mark.parametrize("start", [1, 2])
 def test_a_replay_of_rejects_is_undone(tmp_path: Path, start: int) -> None:
     """The tap sends the rejects again, so their rows go, and a note names the replay; no reject is lost."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     replayed(lake)
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(start).shown))
@@ -195,7 +195,7 @@ def test_a_replay_of_rejects_is_undone(tmp_path: Path, start: int) -> None:
 
 def test_rejects_of_covered_rows_are_rejects_again(tmp_path: Path) -> None:
     """The tap does not send these: what was replayed of them is undone with the table, and they are not lost."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     reject = RejectFile(stream="s", file=".bridge/p/rejects/run-1.jsonl", lines=1, reasons={"wrong type": (1, 10)})
     lake.storage.write(reject.file, b"{}\n")
     lake.commit({"s": [1]}, {}, rejects=[reject])
@@ -219,7 +219,7 @@ def test_rejects_of_covered_rows_are_rejects_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [1, 7])
 def test_a_state_that_was_set_in_between(tmp_path: Path, given: int) -> None:
     """To that from which the tap starts, or to another one: what the dead run committed is there once."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1]}, {})
     lake.commit({"s": [2]}, {})
     committer = lake.open("set")
@@ -235,7 +235,7 @@ def test_a_state_that_was_set_in_between(tmp_path: Path, given: int) -> None:
 
 def test_a_rollback_to_rows_after_the_last_state(tmp_path: Path) -> None:
     """Somebody rolled back to a commit whose STATE does not cover its rows: the tap sends them again."""
-    lake = Lake(tmp_path)
+    lake = ViewCommits(tmp_path)
     lake.commit({"s": [1]}, {})
     lake.commit({"s": [2]}, {}, uncovered=["s"])
     lake.commit({"s": [3]}, {})

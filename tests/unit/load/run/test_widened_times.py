@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 import bridge
 from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.iceberg_lake import catalog_of
-
-from .test_held_back import Lake, lake, outcome, state  # noqa: F401
+from tests.support.tap_runs import ResumingRuns, outcome, state
 
 AT, DAY, TEXT = ({"type": ["null", "string"], **more} for more in ({"format": "date-time"}, {"format": "date"}, {}))
 TIMES = ["2024-01-01T00:00:00Z", "1850-01-01T12:30:00.000001Z", "9999-12-31T23:59:59.999999Z", "2024-01-01T00:00:00Z"]
@@ -34,16 +33,16 @@ def row(number: int) -> dict[str, Any]:
     return {"type": "RECORD", "stream": "a", "record": record}
 
 
-def read(lake: Lake, format_: str) -> list[list[dict[str, Any]]]:  # noqa: F811
+def read(runs: ResumingRuns, format_: str) -> list[list[dict[str, Any]]]:
     """The rows, as each of several readers has them."""
-    table = lake.view.tables["a"]
-    files = [f"{lake.uri}/{table.folder}/{name}" for name in table.files]
+    table = runs.view.tables["a"]
+    files = [f"{runs.uri}/{table.folder}/{name}" for name in table.files]
     found = [duckdb.sql(f"from read_parquet({files}, union_by_name=true)").to_arrow_table()]
-    found += [bridge.Lake(lake.uri).table("p", "a").to_table(), bridge.Lake(lake.uri).sql("from p.a")]
+    found += [bridge.Lake(runs.uri).table("p", "a").to_table(), bridge.Lake(runs.uri).sql("from p.a")]
     if format_ == "delta":
-        found.append(DeltaTable(f"{lake.uri}/{table.folder}").to_pyarrow_table())
+        found.append(DeltaTable(f"{runs.uri}/{table.folder}").to_pyarrow_table())
     elif format_ == "iceberg":
-        with catalog_of(LocalStorage(Path(lake.uri))) as catalog:
+        with catalog_of(LocalStorage(Path(runs.uri))) as catalog:
             found.append(catalog.load_table("p.a").scan().to_arrow())
     return [sorted(each.select(COLUMNS).to_pylist(), key=lambda one: one["id"]) for each in found]
 
@@ -52,14 +51,14 @@ def read(lake: Lake, format_: str) -> list[list[dict[str, Any]]]:  # noqa: F811
     "method", [{"load_method": "append-only"}, {"load_method": "upsert", "key_properties": ["at"]}]
 )
 @pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
-def test_older_rows_read_as_the_tap_wrote_them(lake: Lake, format_: str, method: dict[str, Any]) -> None:  # noqa: F811
+def test_older_rows_read_as_the_tap_wrote_them(runs: ResumingRuns, format_: str, method: dict[str, Any]) -> None:
     """Of an earlier commit, and of the same one; as a key, in lists, and as JSON. Equal times are equal texts."""
-    keys: dict[str, Any] = {"destination": {"bucket": lake.uri, "format": format_}, "streams": {"a": method}}
-    assert outcome(lake.run(schema(AT, DAY), row(1), state(a=1), **keys)) == ("success", 0)
-    result = lake.run(schema(AT, DAY), row(2), row(3), schema(TEXT, TEXT), row(4), state(a=4), **keys)
+    keys: dict[str, Any] = {"destination": {"bucket": runs.uri, "format": format_}, "streams": {"a": method}}
+    assert outcome(runs.run(schema(AT, DAY), row(1), state(a=1), **keys)) == ("success", 0)
+    result = runs.run(schema(AT, DAY), row(2), row(3), schema(TEXT, TEXT), row(4), state(a=4), **keys)
     assert outcome(result) == ("success", 0)
     numbers = [2, 3, 4] if method["load_method"] == "upsert" else [1, 2, 3, 4]
     expected = [row(number)["record"] for number in numbers]
     expected = [each | {"any": f'"{each["any"]}"'} for each in expected]
-    for rows in read(lake, format_):
+    for rows in read(runs, format_):
         assert rows == expected

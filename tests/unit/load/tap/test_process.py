@@ -28,7 +28,6 @@ from bridge.load.run.run import Run
 from bridge.load.tap.process import Tap, find_executable
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
-from tests.support.pipe import InProcess
 
 SECRET = "s3cr3t-value"
 SECOND = timedelta(seconds=1)
@@ -306,9 +305,10 @@ def test_a_program_that_a_tap_leaves_behind(
             os.kill(int(script.log.getvalue()), signal.SIGKILL)
 
 
-def test_a_run_whose_tap_leaves_a_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_tap_leaves_a_program_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_spark: None
+) -> None:
     """Its exit code 0 is its clean end: the rows after its last STATE are committed, and the next run finds no more."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     monkeypatch.setattr("bridge.load.tap.pipe.LEFT_OPEN", SECOND / 4)
     lines = [
         {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []},

@@ -32,7 +32,7 @@ NONE = "SELECT k, count(*) AS n FROM s WHERE k < 0 GROUP BY k"
 SCHEMA = {"k": {"type": ["null", "integer"]}, "v": {"type": ["null", "integer"]}}
 
 
-class Shop:
+class TwoViews:
     """A lake with a stream and two views of it, one of them without rows."""
 
     def __init__(self, folder: Path, spark: SparkSession, *rows: tuple[int | None, int]) -> None:
@@ -75,9 +75,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> Shop:
+def shop(tmp_path: Path, spark: SparkSession) -> TwoViews:
     """Three groups, the NULL one too."""
-    return Shop(tmp_path, spark, (1, 10), (1, 20), (2, 5), (None, 7))
+    return TwoViews(tmp_path, spark, (1, 10), (1, 20), (2, 5), (None, 7))
 
 
 def with_column(name: str, value: Any, where: pc.Expression) -> Callable[[pa.Table], pa.Table]:
@@ -90,7 +90,7 @@ def with_column(name: str, value: Any, where: pc.Expression) -> Callable[[pa.Tab
     return change
 
 
-def test_healthy_views(shop: Shop) -> None:
+def test_healthy_views(shop: TwoViews) -> None:
     """A view, and one without rows, are what their SELECTs give; a repair of them commits nothing."""
     assert {name: (one.problem, one.groups, one.commit) for name, one in shop.verify().items()} == {
         "none": ("", 0, 1),
@@ -100,7 +100,7 @@ def test_healthy_views(shop: Shop) -> None:
     assert shop.log.latest() == 1
 
 
-def test_a_value_that_was_changed(shop: Shop) -> None:
+def test_a_value_that_was_changed(shop: TwoViews) -> None:
     """Its key is named with both rows; a repair is one commit with the same STATE, after which the view is right."""
     shop.tamper(with_column("n", 9, pc.field("k") == 1))
     wrong = shop.verify()
@@ -119,7 +119,7 @@ def test_a_value_that_was_changed(shop: Shop) -> None:
     assert not any(one.problem for one in shop.verify().values())
 
 
-def test_rows_that_are_missing_and_rows_too_many(shop: Shop) -> None:
+def test_rows_that_are_missing_and_rows_too_many(shop: TwoViews) -> None:
     """A row that the view lacks, one of no group, and one that is there twice."""
     shop.tamper(lambda table: table.filter(pc.field("k") == 1))
     assert [(one.key, one.stored, one.selected[0]["n"]) for one in shop.verify()["sums"].differences] == [
@@ -135,7 +135,7 @@ def test_rows_that_are_missing_and_rows_too_many(shop: Shop) -> None:
     assert shop.verify()["sums"].differing == 3
 
 
-def test_a_hidden_column_counts(shop: Shop) -> None:
+def test_a_hidden_column_counts(shop: TwoViews) -> None:
     """What a run needs to change the view later is compared, too."""
     shop.tamper(with_column("_view_count_total", 5, pc.field("k") == 2))
     (difference,) = shop.verify()["sums"].differences
@@ -144,13 +144,13 @@ def test_a_hidden_column_counts(shop: Shop) -> None:
 
 def test_many_keys(tmp_path: Path, spark: SparkSession) -> None:
     """Ten keys are named, all are counted."""
-    shop = Shop(tmp_path, spark, *((number, number) for number in range(25)))
+    shop = TwoViews(tmp_path, spark, *((number, number) for number in range(25)))
     shop.tamper(lambda table: table.set_column(1, "n", pa.array([7] * 25, pa.int64())))
     wrong = shop.verify()["sums"]
     assert (wrong.differing, len(wrong.differences)) == (25, 10)
 
 
-def test_files_that_cannot_be_read(shop: Shop) -> None:
+def test_files_that_cannot_be_read(shop: TwoViews) -> None:
     """A view's file is no loss: the view is filled again. A file of the stream's table is not repaired here."""
     file = shop.file_of("sums")
     file.unlink()
@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read(shop: Shop) -> None:
     assert all(file.name in one.problem and not one.repairable for one in repaired.views)
 
 
-def test_a_dead_run_and_a_live_one(shop: Shop) -> None:
+def test_a_dead_run_and_a_live_one(shop: TwoViews) -> None:
     """After a run that died a wrong view asks for `recover`, which a repair does itself; beside a run there is none."""
     shop.tamper(with_column("n", 9, pc.field("k") == 1))
     lease = take(shop.storage, PIPELINE, "other")
@@ -181,7 +181,7 @@ def test_a_dead_run_and_a_live_one(shop: Shop) -> None:
 
 def test_a_select_that_somebody_put_into_the_bucket(tmp_path: Path, spark: SparkSession) -> None:
     """It brings nothing of this machine's environment to light, not even in an error."""
-    shop = Shop(tmp_path, spark, (1, 2))
+    shop = TwoViews(tmp_path, spark, (1, 2))
     for path in (shop.root / f".bridge/{PIPELINE}/commits").iterdir():
         path.write_text(path.read_text().replace("max(v) AS most", "max(CAST('${env:PATH}' AS bigint)) AS most"))
     checked = shop.verify()["sums"]

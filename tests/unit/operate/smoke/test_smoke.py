@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.shell import Done, Typed, type_in
+from tests.support.shell import Done, Typed
 
 TAP = str(Path(sys.executable).with_name("tap-smoke"))
 STREAM: dict[str, Any] = {"name": "users", "records": 60}
@@ -64,12 +64,6 @@ def state(at: Any) -> dict[str, Any]:
 
 
 Smoke = Callable[..., tuple[Done, dict[str, str]]]
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
-    monkeypatch.chdir(tmp_path)
-    return type_in(capfd)
 
 
 @pytest.fixture

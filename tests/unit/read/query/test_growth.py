@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from bridge.lake.log import Beginning, Log
 from bridge.lake.pipeline_state import PipelineState
 from bridge.read.query.growth import LatestCommits
 from tests.support.lake import FIRST, Lake
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("os.fsync", lambda fd: None)
-    return Lake(tmp_path / "lake")
 
 
 def sizes(log: Log, back: int, stream: str | None = None) -> list[tuple[int, int, int]]:

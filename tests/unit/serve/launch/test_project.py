@@ -23,7 +23,7 @@ from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
-from tests.support.pipe import InProcess, wire
+from tests.support.pipe import wire
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []}
 SETTINGS = """
@@ -41,9 +41,8 @@ pipelines:
 
 
 @pytest.fixture
-def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bridge.Project:
+def project(folder: Path, without_spark: None) -> bridge.Project:
     """Pipelines whose rows are stored without a JVM."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
     (folder / "bridge.yaml").write_text(SETTINGS)
     say(folder, 3)
     return bridge.Project(folder / "bridge.yaml")

@@ -21,14 +21,9 @@ from bridge.lake.run_status import fresh_since
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.serve.orchestrate.dbt import HEADER
 from tests.golden.make import unpack_to
-from tests.support.shell import Typed, type_in
+from tests.support.shell import Typed
 from tests.support.tables import INTEGER, ODD, STRING, Shop, filled
 from tests.support.view_tables import Views
-
-
-@pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str]) -> Typed:
-    return type_in(capfd)
 
 
 def rendered(value: Any) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli import main
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.runs import read_runs
 from bridge.lake.storage.local.storage import LocalStorage
@@ -21,6 +20,7 @@ from bridge.serve.service.web.server import page_served
 from bridge.settings.service import Service
 from tests.support.busy_lake import record_run, write_settings
 from tests.support.service import until
+from tests.support.shell import type_words
 from tests.unit.serve.service.web.conftest import TOKEN, Waiting
 
 
@@ -33,7 +33,6 @@ def runs() -> Waiting:
 def url(tmp_path: Path, runs: Waiting, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A page with a token; the project's settings name its port."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     urls: list[str] = []
     file = write_settings(tmp_path, ["shop"])
     with page_served(file, None, runs, Service(port=0, token=TOKEN), urls.append):
@@ -43,21 +42,15 @@ def url(tmp_path: Path, runs: Waiting, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield urls[0]
 
 
-def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["trigger", *words])
-    return int(ended.value.code or 0), *capsys.readouterr()
-
-
 def test_a_run_is_requested(url: str, runs: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
     """With the flags as given; a second one is refused with what the service says."""
-    code, out, _ = typed(capsys, "shop", "--full", "-s", "a", "--json")
+    code, out, _ = type_words(capsys, "trigger", "shop", "--full", "-s", "a", "--json")
     assert (code, json.loads(out)["run_id"]) == (0, runs.live()[0].run_id)
     assert runs.requested == [("shop", "--full", "--stream", "a")]
-    code, _, err = typed(capsys, "shop")
+    code, _, err = type_words(capsys, "trigger", "shop")
     assert code == 2
     assert "in the queue already" in err
-    assert typed(capsys, "nothing")[0] == 2
+    assert type_words(capsys, "trigger", "nothing")[0] == 2
 
 
 @pytest.mark.parametrize(("status", "code"), [("success", 0), ("failed", 1), ("interrupted", 130)])
@@ -77,7 +70,7 @@ def test_its_end_is_waited_for(
     thread = threading.Thread(target=end)
     thread.start()
     try:
-        result = typed(capsys, "shop", "--wait")
+        result = type_words(capsys, "trigger", "shop", "--wait")
     finally:
         thread.join()
     assert result[0] == code, result
@@ -95,7 +88,7 @@ def test_a_run_that_never_starts_is_said(url: str, runs: Waiting, capsys: pytest
         thread = threading.Thread(target=stop)
         thread.start()
         try:
-            code, out, err = typed(capsys, "shop", "--wait", *words)
+            code, out, err = type_words(capsys, "trigger", "shop", "--wait", *words)
         finally:
             thread.join()
         assert (code, err) == (1, "")
@@ -125,7 +118,7 @@ def test_all_attempts_are_waited_for(
     thread = threading.Thread(target=end)
     thread.start()
     try:
-        code, out, _ = typed(capsys, "shop", "--wait")
+        code, out, _ = type_words(capsys, "trigger", "shop", "--wait")
     finally:
         thread.join()
     (second, _) = [record.run_id for record in read_runs(lake, "shop")]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import struct
 from base64 import b64encode
 from collections.abc import Iterator
-from datetime import date
 from decimal import Decimal
-from math import isfinite
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,15 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
 from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.rollback import roll_back
-from bridge.lake.log import Log, Snapshot
-from bridge.lake.pipeline_state import PipelineState
+from bridge.lake.log import Log
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import text_columns
@@ -34,16 +28,12 @@ from bridge.load.write.layout import TableLayout
 from bridge.load.write.partition import Partition
 from bridge.load.write.rewrite import Older, rewrite
 from bridge.load.write.task import write_bundle
-from bridge.protocol.decode.casting import fitted
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
-from bridge.settings.destination import StreamKeys
-from bridge.settings.options import Pipeline
 from tests.support.engines import IN_PROCESS, table_of
 from tests.support.lake import DEAD, Faulty, Lake, fail
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, STRING, Shop
-from tests.unit.load.run.test_table_plan import pipeline, placed, schema
 
 NUMBER = {"type": ["null", "number"]}
 VARIANT, DISCARD, FREEZE = Evolution("variant"), Evolution(schema_policy="discard"), Evolution(schema_policy="freeze")
@@ -401,86 +391,6 @@ def test_another_type_under_upsert(shop: Shop, keys: tuple[str, ...]) -> None:
 def _upsert(shop: Shop, properties: dict[str, Any], records: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
     shop.layout = {"keys": keys}
     shop.load("t", properties, records)
-
-
-def asked(root: Path, *, shared: bool = False, method: str = "append-only", **said: Any) -> Pipeline:
-    """A pipeline whose streams say this."""
-    made = pipeline(root, load_method=method)
-    to = made.destination.model_copy(update={"shared": shared})
-    return made.model_copy(update={"destination": to, "streams": {"*": StreamKeys(**said)}})
-
-
-@pytest.mark.parametrize(
-    ("shared", "said", "expected"),
-    [
-        (False, {}, ("rewrite", "evolve")),
-        (False, {"on_type_change": "variant", "schema_policy": "discard"}, ("variant", "discard")),
-        (True, {}, ("fail", "evolve")),
-        (True, {"on_type_change": "rewrite"}, ("fail", "evolve")),
-        (True, {"on_type_change": "variant"}, ("variant", "evolve")),
-    ],
-)
-def test_settings(tmp_path: Path, shared: bool, said: dict[str, Any], expected: tuple[str, str]) -> None:
-    """A stream changes as the settings say; files of a shared table are never written anew."""
-    stream, _ = placed(tmp_path, asked(tmp_path, shared=shared, **said)).open(schema("s"))
-    assert (stream.evolution.on_type_change, stream.evolution.schema_policy) == expected
-    # a key of a merged table is never split in two; in a shared one that would rewrite another pipeline's files
-    assert stream.evolution.keys == (() if shared else ("id",))
-
-
-@pytest.mark.parametrize(("policy", "kept"), [("evolve", False), ("freeze", True), ("discard", True)])
-def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: bool) -> None:
-    """An overwritten table keeps its columns where it may not change, unless it is loaded with --full."""
-    shop = Shop(tmp_path)
-    shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
-    log = Log(shop.storage, "shop")
-    view = Snapshot(1, PipelineState(), {"s": log.view(1).tables["s"]})
-    settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
-    _, columns = placed(shop.root, settings, view).open(schema("s"))
-    assert (columns is not None) == kept
-    _, columns = placed(shop.root, settings, view, full=True).open(schema("s"))
-    assert columns is None
-
-
-def test_slices() -> None:
-    """Arrays that are a part of a larger one, with nulls around and inside, are cast to what they show."""
-    inner = pa.struct([("a", pa.int64()), ("b", pa.date32())])
-    old = pa.field("c", pa.list_(inner))
-    day = date(2024, 2, 29)
-    values = [[{"a": 1, "b": day}], None, [], [None, {"a": None, "b": None}], [{"a": 2, "b": day}] * 2]
-    array = pa.array([[{"a": 9, "b": day}], *values, [{"a": 9, "b": day}]], old.type).slice(1, 5)
-    new = pa.field("c", pa.list_(pa.struct([("b", pa.string()), ("a", pa.float64()), ("x", pa.bool_())])))
-    wanted = [
-        None if v is None else [i and {"b": i["b"] and "2024-02-29", "a": i["a"], "x": None} for i in v] for v in values
-    ]
-    found = fitted(array, old, new)
-    found.validate(full=True)
-    assert found.to_pylist() == wanted
-    text = fitted(array, old, pa.field("c", pa.string(), metadata={b"kind": b"json"})).to_pylist()
-    assert text[0] == '[{"a":1,"b":"2024-02-29"}]'
-    assert text[1:4] == [None, "[]", '[null,{"a":null,"b":null}]']
-
-
-@given(st.lists(st.none() | st.floats() | st.integers(-(2**63), 2**63 - 1).map(float), max_size=5))
-def test_numbers_as_text(values: list[float | None]) -> None:
-    """A double's text is JSON that reads back as the same double; what is no number keeps its name."""
-    texts = fitted(pa.array(values, pa.float64()), pa.field("c", pa.float64()), pa.field("c", pa.string())).to_pylist()
-    for value, text in zip(values, texts, strict=True):
-        if value is None:
-            assert text is None
-        elif isfinite(value):
-            assert struct.pack("d", json.loads(text)) == struct.pack("d", value)
-        else:
-            assert text in ("NaN", "Infinity", "-Infinity")
-
-
-@given(st.lists(st.decimals(-(10**28), 10**28, places=9), max_size=5))
-def test_decimals_as_text(values: list[Decimal]) -> None:
-    """A decimal's text has all of its digits, no exponent, and no zeros behind."""
-    type_ = pa.decimal128(38, 9)
-    texts = fitted(pa.array(values, type_), pa.field("c", type_), pa.field("c", pa.string())).to_pylist()
-    assert [Decimal(text) for text in texts] == values
-    assert not any("E" in text or ("." in text and text.endswith("0")) for text in texts)
 
 
 KEY_KINDS = (INTEGER, STRING)
