@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
 
 from bridge.cli import events
 from bridge.cli.flags import explain
@@ -19,8 +18,7 @@ from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
-from bridge.serve.launch.launch import launch
-from bridge.settings.options import Pipeline
+from bridge.serve.launch.launch import attempts
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Facts of a run that have an event of their own, or that may be large."""
@@ -41,23 +39,24 @@ class RunReporter:
 
     def run(self, chosen: ChosenPipeline, request: Request, stop: Stop) -> tuple[Result, int]:
         """Run a pipeline, with its retries, and report all of it. Returns the last attempt's result and exit code."""
-        attempts = chosen.pipeline.retry.attempts
+        most = chosen.pipeline.retry.attempts
+        for attempt in attempts(chosen.pipeline, request, chosen.home, stop):
+            with attempt.turn() as run:
+                self._execute(run)
+            if (pause := attempt.pause) is not None:
+                self._finished(attempt.result, most)
+                following, seconds = f"{attempt.result.attempt + 1} of {most}", pause.total_seconds()
+                self.announce(f"attempt {following} in {duration(pause)}", "retry", attempt=following, seconds=seconds)
+        attempt.tell_receivers()
+        return attempt.result, self._finished(attempt.result, most)
 
-        def waiting(_: Pipeline, result: Result, pause: timedelta) -> None:
-            self._finished(result, attempts)
-            following, seconds = f"{result.attempt + 1} of {attempts}", pause.total_seconds()
-            self.announce(f"attempt {following} in {duration(pause)}", "retry", attempt=following, seconds=seconds)
-
-        result = launch(chosen.pipeline, request, chosen.home, stop=stop, execute=self._execute, waiting=waiting)
-        return result, self._finished(result, attempts)
-
-    def _execute(self, run: Run) -> Result:
+    def _execute(self, run: Run) -> None:
         if self.verbose:
             run.echo = events.TapLines(run.pipeline.name) if events.is_json() else PlainLines(sys.stderr.buffer)
         if events.is_json() and not self.quiet:
             events.emit("info", "run_started", pipeline=run.pipeline.name, run_id=run.result.run_id)
         with Progress(run, enabled=self._shows_progress()):
-            return run.execute()
+            run.execute()
 
     def announce(self, text: str, event: str, **facts: object) -> None:
         """Report what happens between runs."""
@@ -68,7 +67,7 @@ class RunReporter:
         else:
             console(err=True).print(text, markup=False, soft_wrap=True)
 
-    def _finished(self, result: Result, attempts: int) -> int:
+    def _finished(self, result: Result, most: int) -> int:
         if isinstance(result.error, SettingsError):
             explain(result.error, self.variables)
         if not self.quiet and events.is_json():
@@ -77,7 +76,7 @@ class RunReporter:
             for warning in result.warnings:
                 events.emit("warning", "warning", pipeline=result.pipeline, message=warning)
         elif not self.quiet and not self.json:
-            summary(result, attempts=attempts, named=self.several)
+            summary(result, attempts=most, named=self.several)
         if result.error is None:
             return 0
         if self.verbose:

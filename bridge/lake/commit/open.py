@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import BridgeError, LakeError, MissingFiles
@@ -17,43 +18,63 @@ from bridge.lake.storage import Storage
 from bridge.lake.stream_files import StreamFiles
 
 
-@contextmanager
-def open_pipeline(
-    storage: Storage,
-    pipeline: str,
-    run: str = "",
-    *,
-    brief: bool = False,
-    lease: Lease | None = None,
-    clean: Callable[[], bool] = lambda: True,
-    first: Callable[[], object] = lambda: None,
-) -> Iterator[Committer]:
-    """Yield the one writer of a pipeline, then close it. Everything that commits goes through here.
+@dataclass(slots=True)
+class OwnedPipeline:
+    """A pipeline whose lease is ours: first its log is not read yet, then it is open."""
 
-    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
-    is taken here; `brief` announces that it is held for one commit only. `first` is called before the log is read.
+    storage: Storage
+    pipeline: str
+    run: str
+    lease: Lease
+    committer: Committer | None = None
+    is_clean: bool = True
+    """False: something of this run is left, and the next writer has to fence and recover."""
 
-    After an error, or if `clean` returns False at the end, the lease tells the next writer to fence and recover. Not
-    after `MissingFiles`: nothing was changed then, and recovery would stop at the same files. Raises `PipelineHeld`
-    while another run is alive.
-    """
-    run = run or new_run_id()
-    lease = lease or take(storage, pipeline, run, brief=brief)
-    head = lease.last.get("head") or 0
-    try:
-        first()
-        committer = open_committer(storage, pipeline, run, lease.last)
-        if committer.generation != lease.last.get("closed", 0):
+    def open(self) -> Committer:
+        """Read the log and recover what an earlier run left; returns the pipeline's one writer."""
+        last = self.lease.last
+        committer = open_committer(self.storage, self.pipeline, self.run, last)
+        if committer.generation != last.get("closed", 0):
             StreamFiles(committer.log, committer.view).mend()
-        try:
-            yield committer
-        finally:
-            head = committer.view.n
+        self.committer = committer
+        return committer
+
+    def close(self, *, clean: bool) -> None:
+        """Give the lease back."""
+        head = self.committer.view.n if self.committer else self.lease.last.get("head") or 0
+        self.lease.close(head=head, clean=clean)
+
+
+@contextmanager
+def own_pipeline(storage: Storage, pipeline: str, run: str, lease: Lease) -> Iterator[OwnedPipeline]:
+    """Yield a pipeline to be opened in the block, then close it. Everything that commits goes through here.
+
+    After an error the lease tells the next writer to fence and recover. Not after `MissingFiles`: nothing was changed
+    then, and recovery would stop at the same files.
+    """
+    owned = OwnedPipeline(storage, pipeline, run, lease)
+    try:
+        yield owned
     except BaseException as error:
         with suppress(BridgeError):  # the operator must see the first error, not one of closing
-            lease.close(head=head, clean=isinstance(error, MissingFiles))
+            owned.close(clean=isinstance(error, MissingFiles))
         raise
-    lease.close(head=head, clean=clean())
+    owned.close(clean=owned.is_clean)
+
+
+@contextmanager
+def open_pipeline(
+    storage: Storage, pipeline: str, run: str = "", *, brief: bool = False, lease: Lease | None = None
+) -> Iterator[Committer]:
+    """Yield the one writer of a pipeline, then close it.
+
+    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
+    is taken here; `brief` announces that it is held for one commit only. Raises `PipelineHeld` while another run is
+    alive.
+    """
+    run = run or new_run_id()
+    with own_pipeline(storage, pipeline, run, lease or take(storage, pipeline, run, brief=brief)) as owned:
+        yield owned.open()
 
 
 def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.open import open_pipeline
+from bridge.lake.commit.open import own_pipeline
 from bridge.lake.commit.retention import sweep
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.formats.registry import require
@@ -64,8 +64,7 @@ from bridge.settings.redact import redactor
 class Run:
     """One run. Another thread may read `stage` and `result` while `execute` works.
 
-    `echo` gets a copy of the tap's stderr, beside its log. `begun` is called when the run has its record in the bucket.
-    `took_state`: `request.state` was committed.
+    `echo` gets a copy of the tap's stderr, beside its log. `took_state`: `request.state` was committed.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class Run:
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: Log | None = None
-        self.begun: Callable[[Storage, str, str], None] = lambda *_: None
         self.took_state = False
         self._stop = stop or Stop()
         self.context = RunContext(self._stop, piped)
@@ -92,6 +90,7 @@ class Run:
         self._trace: RunTrace | None = None
         self.storage: Storage | None = None
         """The bucket, once the run has its record there."""
+        self._recorded = threading.Event()
         self._slots = SlotGuard()
         self._rows: SourceRows | None = None
         self.declared: Catalog | None = None
@@ -113,7 +112,7 @@ class Run:
             asked = self.request.to_record() | ({"piped": True} if self._piped else {})
             self._trace = RunTrace(storage, self.pipeline, self.result, asked)
             self.storage = storage
-            self.begun(storage, self.pipeline.name, self.result.run_id)
+            self._recorded.set()
             self._run(storage)
             self.result.status = "success"
         except BridgeError as error:
@@ -127,8 +126,14 @@ class Run:
             self.fail(BridgeError(f"{type(error).__name__}: {error}", hint="please report it with its traceback"))
             raise
         finally:
+            self._recorded.set()
             self._finish()
         return self.result
+
+    def recorded(self) -> Storage | None:
+        """Wait, in another thread, until the run has its record in the bucket; None if it has ended without one."""
+        self._recorded.wait()
+        return self.storage
 
     def _give_up(self, reason: BridgeError) -> None:
         """Write the outcome of a run that hangs, before its process ends."""
@@ -190,9 +195,11 @@ class Run:
         name, run, wait = self.pipeline.name, self.result.run_id, self.request.wait or timedelta()
         lease = self.context.lease = take(storage, name, run, wait=wait, pause=self._pause)
         self.context.stage = "reading the commit log"
-        first = partial(self._stop.aside, partial(keep_catalog, storage, self.pipeline))
-        with open_pipeline(storage, name, run, lease=lease, clean=lambda: self._clean, first=first) as committer:
+        with own_pipeline(storage, name, run, lease) as owned:
+            self._stop.aside(keep_catalog, storage, self.pipeline)
+            committer = owned.open()
             self._run_with_record(storage, committer, source, catalog, deselected)
+            owned.is_clean = self._clean
             if self._clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()

@@ -34,32 +34,29 @@ class Assignment:
 
     def do(self, report: Callable[[Report], None], stdout: int) -> int:
         """See `Work`."""
-        from bridge.serve.launch.launch import launch  # the engine, which the service itself does not need
+        from bridge.serve.launch.launch import attempts  # the engine, which the service itself does not need
 
         with Stop() as stop:
-            result = launch(
-                self.pipeline,
-                self.request,
-                self.home,
-                stop=stop,
-                execute=lambda run: _execute(run, report),
-                loaded=lambda: report(Report(loaded=True)),
-            )
+            for attempt in attempts(self.pipeline, self.request, self.home, stop):
+                with attempt.turn() as run:
+                    _execute(run, report)
+            report(Report(loaded=True))
+            attempt.tell_receivers()
+        result = attempt.result
         report(_ended(result))  # once more: it has the warnings of receivers now
         return result.error.exit_code if result.error else 0
 
 
-def _execute(run: Run, report: Callable[[Report], None]) -> Result:
+def _execute(run: Run, report: Callable[[Report], None]) -> None:
     ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(run, report, ended), daemon=True)
     watcher.start()
     try:
-        result = run.execute()
+        run.execute()
     finally:
         ended.set()
         watcher.join()
-    report(_ended(result))
-    return result
+    report(_ended(run.result))
 
 
 def _ended(result: Result) -> Report:
