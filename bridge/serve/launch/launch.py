@@ -110,7 +110,7 @@ def attempts(pipeline: Pipeline, request: Request, home: Path, stop: Stop) -> It
             return
         attempt.end_lineage()
         # A given STATE that was committed would undo later commits a second time.
-        request = replace(request, run_id=None, state=None if attempt.run.took_state else request.state)
+        request = replace(request, run_id=None, state=None if attempt.run.context.took_state else request.state)
         try:
             stop.sleep(pause)
         except Interrupted as error:

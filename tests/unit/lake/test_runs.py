@@ -140,7 +140,7 @@ def test_what_is_written_beside_a_stream_that_lost_its_bookmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that failed before the stream came leaves its file as the log has it, and `verify` has nothing to say."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     said = tmp_path / "said"
     tap = f"text = open({str(said)!r}).read(); print(text); exit('\"b\"' in text)"
     source = {"tap": [sys.executable, "-c", tap]}

@@ -61,7 +61,7 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     lake = Lake(tmp_path)
     (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
     lake.source["catalog"] = str(tmp_path / "catalog.json")

@@ -27,7 +27,7 @@ WAYS = [(method, form) for form in ("parquet", "delta", "iceberg") for method in
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A pipeline whose tap sends a STATE after each two records, and which would commit at each of them."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     lake = Lake(tmp_path)
     lake.settings = {"commit": {"rows": 1, "bytes": "1MiB", "at": "end"}}
     return lake

@@ -118,7 +118,7 @@ from bridge.load.run.stop import Stop
 from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess
 
-bridge.load.run.run.Loader = InProcess
+bridge.load.run.execution.Loader = InProcess
 stop = Stop()
 stop.grace = 0.5
 pipeline = Pipeline.model_validate(json.loads(sys.argv[1]))

@@ -106,7 +106,7 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     return Lake(tmp_path)
 
 
@@ -314,7 +314,7 @@ def test_with_one_commit_a_run(lake: Lake) -> None:
 
 def test_with_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The STATE of its own process keeps its bookmark, too."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     lake = Processes(tmp_path)
     lake.settings = {"rejects": {"on_reject": "fail"}, "streams": HOLD}
     lake.streams = {name: {"last": 4} for name in "abc"}

@@ -34,7 +34,7 @@ ID = schema({"id": {"type": "integer"}}, ["id"])
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
 
 
 def run(root: Path, *messages: dict[str, Any], **settings: Any) -> Result:

@@ -308,7 +308,7 @@ def test_a_program_that_a_tap_leaves_behind(
 
 def test_a_run_whose_tap_leaves_a_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code 0 is its clean end: the rows after its last STATE are committed, and the next run finds no more."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     monkeypatch.setattr("bridge.load.tap.pipe.LEFT_OPEN", SECOND / 4)
     lines = [
         {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.run.planning.start_state import StartStates
+from bridge.load.run.planning.run_plan import StartStates
 from bridge.protocol.singer.state import (
     bookmark,
     covers,

@@ -43,7 +43,7 @@ pipelines:
 @pytest.fixture
 def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bridge.Project:
     """Pipelines whose rows are stored without a JVM."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
     (folder / "bridge.yaml").write_text(SETTINGS)
     say(folder, 3)
     return bridge.Project(folder / "bridge.yaml")
