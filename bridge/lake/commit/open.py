@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from bridge.errors import BridgeError, LakeError, MissingFiles
@@ -18,48 +17,36 @@ from bridge.lake.storage import Storage
 from bridge.lake.stream_files import StreamFiles
 
 
-@dataclass(slots=True)
 class OwnedPipeline:
-    """A pipeline whose lease is ours: first its log is not read yet, then it is open."""
+    """A pipeline whose lease is ours until the block ends. Everything that commits goes through here.
 
-    storage: Storage
-    pipeline: str
-    run: str
-    lease: Lease
-    committer: Committer | None = None
-    is_clean: bool = True
-    """False: something of this run is left, and the next writer has to fence and recover."""
+    Unless it `is_clean`, and after an error, the lease tells the next writer to fence and recover. Not after
+    `MissingFiles`: nothing was changed then, and recovery would stop at the same files.
+    """
+
+    def __init__(self, storage: Storage, pipeline: str, run: str, lease: Lease) -> None:
+        self._storage, self._pipeline, self._run, self._lease = storage, pipeline, run, lease
+        self._committer: Committer | None = None
+        self.is_clean = True
 
     def open(self) -> Committer:
         """Read the log and recover what an earlier run left; returns the pipeline's one writer."""
-        last = self.lease.last
-        committer = open_committer(self.storage, self.pipeline, self.run, last)
+        last = self._lease.last
+        committer = open_committer(self._storage, self._pipeline, self._run, last)
         if committer.generation != last.get("closed", 0):
             StreamFiles(committer.log, committer.view).mend()
-        self.committer = committer
+        self._committer = committer
         return committer
 
-    def close(self, *, clean: bool) -> None:
-        """Give the lease back."""
-        head = self.committer.view.n if self.committer else self.lease.last.get("head") or 0
-        self.lease.close(head=head, clean=clean)
+    def __enter__(self) -> OwnedPipeline:
+        return self
 
-
-@contextmanager
-def own_pipeline(storage: Storage, pipeline: str, run: str, lease: Lease) -> Iterator[OwnedPipeline]:
-    """Yield a pipeline to be opened in the block, then close it. Everything that commits goes through here.
-
-    After an error the lease tells the next writer to fence and recover. Not after `MissingFiles`: nothing was changed
-    then, and recovery would stop at the same files.
-    """
-    owned = OwnedPipeline(storage, pipeline, run, lease)
-    try:
-        yield owned
-    except BaseException as error:
-        with suppress(BridgeError):  # the operator must see the first error, not one of closing
-            owned.close(clean=isinstance(error, MissingFiles))
-        raise
-    owned.close(clean=owned.is_clean)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        head = self._committer.view.n if self._committer else self._lease.last.get("head") or 0
+        clean = isinstance(error, MissingFiles) if error else self.is_clean
+        # the operator must see the first error, not one of closing
+        with suppress(BridgeError) if error else nullcontext():
+            self._lease.close(head=head, clean=clean)
 
 
 @contextmanager
@@ -73,7 +60,7 @@ def open_pipeline(
     alive.
     """
     run = run or new_run_id()
-    with own_pipeline(storage, pipeline, run, lease or take(storage, pipeline, run, brief=brief)) as owned:
+    with OwnedPipeline(storage, pipeline, run, lease or take(storage, pipeline, run, brief=brief)) as owned:
         yield owned.open()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge.errors import BridgeError, CommitLost, Interrupted, LakeError, PipelineHeld
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.open import own_pipeline
+from bridge.lake.commit.open import OwnedPipeline
 from bridge.lake.commit.retention import sweep
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.lease import take
@@ -23,7 +23,7 @@ from bridge.load.run.checks.table_guard import without_limits
 from bridge.load.run.execution import Execution
 from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.plan import Request, RunContext
-from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
+from bridge.load.run.planning.run_plan import RunPlan, Selection, check_start, open_bucket, plan_run
 from bridge.load.run.result import Result
 from bridge.load.run.scratch import Scratch
 from bridge.load.run.stop import Stop
@@ -31,13 +31,12 @@ from bridge.load.run.trace import NO_TRACE, RunTrace
 from bridge.load.tap.process import Log
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
-from bridge.protocol.singer.catalog import Catalog
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
 
 
 class Run:
-    """One run. Another thread may read `stage` and `result` while `execute` works.
+    """One run. Another thread may read `result` and `context.stage` while `execute` works.
 
     `echo` gets a copy of the tap's stderr, beside its log.
     """
@@ -109,7 +108,7 @@ class Run:
 
     def _give_up(self, reason: BridgeError) -> None:
         """Write the outcome of a run that hangs, before its process ends."""
-        reason.hint = f"it hung while {self.stage}, and was ended; {reason.hint}"
+        reason.hint = f"it hung while {self.context.stage}, and was ended; {reason.hint}"
         self.fail(reason)
         self._finish()
 
@@ -124,11 +123,11 @@ class Run:
         with source.database:
             self.context.stage = "reading the catalog"
             try:
-                catalog, deselected = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
+                selection = source.catalog(self.request.streams, refresh=self.request.refresh_catalog)
             finally:  # what is said once is said by a run that is refused, too
                 self.result.report(source.notes, source.news)
             self._stop.tick()
-            self._with_lease(storage, source, catalog, deselected)
+            self._with_lease(storage, source, selection)
 
     def fail(self, error: BridgeError) -> None:
         """Make an error the outcome, with secrets masked."""
@@ -137,21 +136,14 @@ class Run:
         kinds = {Interrupted: "interrupted", PipelineHeld: "held"}
         self.result.status = next((status for kind, status in kinds.items() if isinstance(error, kind)), "failed")
 
-    @property
-    def stage(self) -> str:
-        """What the run does, for people."""
-        return self.context.stage
-
-    def _with_lease(
-        self, storage: Storage, source: Source | Piped, catalog: Catalog | None, deselected: set[str]
-    ) -> None:
+    def _with_lease(self, storage: Storage, source: Source | Piped, selection: Selection) -> None:
         name, run, wait = self.pipeline.name, self.result.run_id, self.request.wait or timedelta()
         lease = self.context.lease = take(storage, name, run, wait=wait, pause=self._pause)
         self.context.stage = "reading the commit log"
-        with own_pipeline(storage, name, run, lease) as owned:
+        with OwnedPipeline(storage, name, run, lease) as owned:
             self._stop.aside(keep_catalog, storage, self.pipeline)
             committer = owned.open()
-            plan = plan_run(self.request, self.pipeline, source, storage, committer.view, catalog, deselected)
+            plan = plan_run(self.request, self.pipeline, source, selection, storage, committer.view)
             owned.is_clean = self._run_with_record(committer, plan)
             if owned.is_clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
@@ -193,7 +185,7 @@ class Run:
         finally:
             self.context.stage = "closing"
             ended = result.status == "success" and execution.is_clean
-            result.warnings += execution.close(ended=ended)
+            execution.close(ended=ended)
             self._commits.note(plan.storage, committer.view.n)
             if ended:
                 execution.compare_rows()

@@ -120,12 +120,13 @@ class Lineage:
 
     def follow(self, run: Run) -> None:
         """Send the start once the run has its record, in a thread: nobody waits for the receiver."""
-        self._beginning = threading.Thread(target=self._begin_with, args=(run,), name="openlineage", daemon=True)
-        self._beginning.start()
 
-    def _begin_with(self, run: Run) -> None:
-        if storage := run.recorded():
-            self.begin(storage, run.pipeline.name, run.result.run_id)
+        def begin() -> None:
+            if storage := run.recorded():
+                self.begin(storage, run.pipeline.name, run.result.run_id)
+
+        self._beginning = threading.Thread(target=begin, name="openlineage", daemon=True)
+        self._beginning.start()
 
     def begin(self, storage: Storage, pipeline: str, run_id: str) -> None:
         """Send the start. If that fails, `end` sends it again."""

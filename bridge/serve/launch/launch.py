@@ -59,7 +59,7 @@ class Attempt:
 
     @property
     def result(self) -> Result:
-        """What the run did; a `BridgeError` is in it."""
+        """The result of the run; a `BridgeError` is in it."""
         return self.run.result
 
     @property
@@ -77,22 +77,18 @@ class Attempt:
             self.lineage.follow(self.run)
         with _TURN:
             yield self.run
-            if self.pipeline.system_tables and (storage := self._bucket()):
+            if self.pipeline.system_tables and (storage := self.bucket):
                 from bridge.serve.launch.system_tables import update_system_tables  # it imports pandas
 
                 self.result.warnings += update_system_tables(storage, self.pipeline.name, self.pipeline.system_tables)
 
-    def end_lineage(self) -> None:
-        """Tell the receiver of lineage that this attempt has ended, and another one follows."""
-        if self.lineage and (storage := self._bucket()):
-            end_lineage(storage, self.pipeline.name, self.result.run_id, self.lineage)
-
     def tell_receivers(self) -> None:
         """Tell all receivers of the last attempt. What they answer is among the result's warnings."""
-        if storage := self._bucket():
+        if storage := self.bucket:
             self.result.warnings += after_run(storage, self.pipeline, self.result.run_id, self.lineage)
 
-    def _bucket(self) -> Storage | None:
+    @property
+    def bucket(self) -> Storage | None:
         """The bucket with the run's record. None where it is the reason of the failure: nobody waits for it again."""
         return None if isinstance(self.result.error, LakeError) else self.run.storage
 
@@ -108,7 +104,8 @@ def attempts(pipeline: Pipeline, request: Request, home: Path, stop: Stop) -> It
         yield attempt
         if (pause := attempt.pause) is None:
             return
-        attempt.end_lineage()
+        if lineage and (storage := attempt.bucket):
+            end_lineage(storage, pipeline.name, attempt.result.run_id, lineage)
         # A given STATE that was committed would undo later commits a second time.
         request = replace(request, run_id=None, state=None if attempt.run.context.took_state else request.state)
         try:

@@ -70,7 +70,7 @@ def _watch(run: Run, report: Callable[[Report], None], ended: threading.Event) -
     while True:
         streams = list(run.result.streams.values())
         records = sum(one.records for one in streams)
-        news = Report(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
+        news = Report(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.context.stage, records=records)
         if news != last:
             report(news)
             last = news

@@ -21,12 +21,12 @@ from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.plan import Request
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
-from bridge.load.run.result import Result
+from bridge.load.run.result import Result, error_facts
 from bridge.load.run.tables.catalog_columns import misquoted
 from bridge.load.run.tables.methods import outlook
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import placed
-from bridge.load.slots.guard import Asked, check
+from bridge.load.slots.guard import Asked, SlotGuard, check
 from bridge.load.tap.source import Source
 from bridge.load.write.keys import refuse_new_columns
 from bridge.protocol.singer.catalog import key_properties, record_name, stream_id
@@ -47,13 +47,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
-        error = self.refusal
-        refused = error and {
-            "type": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint,
-            "exit_code": error.exit_code,
-        }
+        refused = self.refusal and {**error_facts(self.refusal), "exit_code": self.refusal.exit_code}
         return {"format": 1, **self.facts, "refused": refused}
 
 
@@ -70,15 +64,13 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
         storage, result.warnings = open_bucket(pipeline, request, home, LastCommits(home, pipeline))
         check_start(pipeline, request)
         source = Source(pipeline, home)
-        if ask_tap:
-            catalog, deselected = source.catalog(request.streams, refresh=request.refresh_catalog)
-        else:
-            catalog, deselected = source.stored_catalog(request.streams)
+        only, refresh = request.streams, request.refresh_catalog
+        selection = source.catalog(only, refresh=refresh) if ask_tap else source.stored_catalog(only)
         result.report((), source.news)
         held = _held(storage, pipeline, request)
         try:
             snapshot, notes = _lake(storage, pipeline)
-            plan = plan_run(request, pipeline, source, storage, snapshot, catalog, deselected)
+            plan = plan_run(request, pipeline, source, selection, storage, snapshot)
             plan = plan.without(skipped := plan.completed())
             planner, facts, asked = _facts(plan, sorted(skipped), [*source.notes, *notes])
         except BridgeError as error:
@@ -105,7 +97,7 @@ def _held(storage: Storage, pipeline: Pipeline, request: Request) -> BridgeError
 
 
 def _lake(storage: Storage, pipeline: Pipeline) -> tuple[Snapshot, list[str]]:
-    """The lake with the STATE that the next run finds, and what the operator should know of it."""
+    """The lake with the STATE that the next run finds, and a note if somebody edited that."""
     log = Log(storage, pipeline.name)
     snapshot, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
     if not stored.edited:
@@ -115,8 +107,8 @@ def _lake(storage: Storage, pipeline: Pipeline) -> tuple[Snapshot, list[str]]:
 
 def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePlanner, dict[str, Any], Asked]:
     """The planner of the tables, what a plan says, and what its run asks of a replication slot."""
-    planner, (division, unlike), starting = plan.planner(), plan.division(), plan.start_states()
-    state, lookback = starting.of(plan.snapshot.state, None)
+    planner, (division, unlike) = plan.planner(), plan.division()
+    state, lookback = plan.start(plan.snapshot.state, None, SlotGuard())
     facts = {
         "pipeline": plan.pipeline.name,
         "tap": plan.source.argv[0],
@@ -132,11 +124,11 @@ def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePl
             *_outlook(plan, planner),
             *plan.changes(plan.fingerprint()),
             *unlike,
-            *starting.warnings([lookback]),
+            *plan.lookback_warnings([lookback]),
             *_texts(plan, planner),
         ],
     }
-    return planner, facts, plan.asked_of_slot("", plan.groups(division))
+    return planner, facts, plan.asked_of_slot("", division)
 
 
 def _refusal(plan: RunPlan, planner: TablePlanner, asked: Asked, result: Result) -> BridgeError | None:
@@ -181,11 +173,9 @@ def _texts(plan: RunPlan, planner: TablePlanner) -> Iterator[str]:
 
 def _outlook(plan: RunPlan, planner: TablePlanner) -> list[str]:
     """What later runs do by default with streams whose replication nobody declares."""
-    methods = {name: planner.expected(name)[0] for name in plan.streams}
-    existing = {name for name in methods if plan.snapshot.table(plan.pipeline.names_of(name))}
-    return outlook(
-        (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
-    )
+    methods = [(name, planner.expected(name)[0]) for name in plan.streams]
+    existing = {name for name in plan.streams if plan.snapshot.table(plan.pipeline.names_of(name))}
+    return outlook((name, method) for name, method in methods if method.mode == "upsert" or name not in existing)
 
 
 def _stream(plan: RunPlan, planner: TablePlanner, stream: str, state: Any) -> dict[str, Any]:

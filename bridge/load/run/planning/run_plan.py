@@ -1,4 +1,4 @@
-"""What a run will do: computed from request, settings, catalog and lake; nothing is written, nor asked of the source.
+"""Plan a run by its request, settings, catalog and lake; nothing is written, and the source is not asked.
 
 `run --dry-run` prints a plan, `bridge.load.run.execution` executes one.
 """
@@ -13,7 +13,6 @@ from typing import Any
 from bridge.lake.formats.registry import require
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
-from bridge.lake.records import TapGroup
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
@@ -34,6 +33,9 @@ from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, resumable_versions, without
 from bridge.settings.options import Pipeline
+
+Selection = tuple[Catalog | None, set[str]]
+"""The catalog that the tap gets, and the names of the streams that are deselected."""
 
 
 def open_bucket(pipeline: Pipeline, request: Request, home: Path, commits: LastCommits) -> tuple[Storage, list[str]]:
@@ -95,10 +97,6 @@ class RunPlan:
         """The streams that the run names beforehand: those that are selected; without a catalog those of the tables."""
         return self.selected if self.catalog else sorted(self.snapshot.stream_tables)
 
-    def at(self, snapshot: Snapshot) -> RunPlan:
-        """The plan for the lake after a commit."""
-        return replace(self, snapshot=snapshot)
-
     def completed(self) -> set[str]:
         """The streams that `--resume` skips."""
         return completed(self.storage, self.pipeline.name, self.pipeline.names) if self.request.resume else set()
@@ -111,7 +109,7 @@ class RunPlan:
         return replace(self, catalog=catalog, deselected=frozenset(deselected))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the run's bookmarks depend on."""
+        """The facts that the run's bookmarks depend on."""
         return fingerprint(self.pipeline, self.source.argv, self.catalog)
 
     def changes(self, now: dict[str, Any]) -> list[str]:
@@ -125,18 +123,49 @@ class RunPlan:
         division, notes = divided(self.pipeline, self.storage, self.snapshot, self.catalog)
         return division, [] if self.is_full else notes
 
-    def groups(self, division: Division | None) -> tuple[TapGroup, ...]:
-        """The streams and the stored STATE of each process of the tap."""
-        return division.groups if division else (TapGroup((), self.snapshot.state),)
-
-    def asked_of_slot(self, run: str, groups: Sequence[TapGroup]) -> Asked:
-        """What the run asks of a replication slot, with a process of the tap for each group."""
-        processes = [group.streams or tuple(self.selected) for group in groups]
+    def asked_of_slot(self, run: str, division: Division | None) -> Asked:
+        """The run's request about a replication slot."""
+        processes = [group.streams for group in division.groups] if division else [self.selected]
         return Asked(run, processes, self.is_full, self.is_narrowed)
 
-    def start_states(self, slots: SlotGuard | None = None) -> StartStates:
-        """From which STATE each process starts. `slots`: what guards the replication slot, once the source is asked."""
-        return StartStates(self.pipeline, self.snapshot, self.asked, full=self.is_full, slots=slots)
+    def start(self, state: Any, own: Collection[str] | None, slots: SlotGuard) -> tuple[Any, Lookback]:
+        """The STATE for a process of the tap that goes on from a stored one, None to start from the beginning.
+
+        `own`: the streams that it extracts; others keep the bookmark they had. `slots`: what guards the replication
+        slot; it may have a stream start before its bookmark. Raises `SettingsError` for a STATE that cannot be kept per
+        stream.
+        """
+        asked, settings_of = self.asked, self.pipeline.stream
+        lookback = Lookback(lambda s: slots.back.get(s, settings_of(s).lookback) if own is None or s in own else None)
+        lookback.quiet |= slots.back.keys()
+        if asked:
+            without(state, asked)
+        if self.is_full:
+            state = without(state, asked) if asked else None
+        else:
+            state = resumable_versions(
+                state,
+                lambda s: self.pipeline.load_method(s) == "overwrite" and (own is None or s in own),
+                self._version,
+                self.snapshot.tables,
+            )
+        state = None if is_empty(state) else slots.handed(state)
+        looks_back = slots.back or any(one.lookback is not None for one in self.pipeline.streams.values())
+        return lookback.start(state) if looks_back else state, lookback
+
+    def _version(self, stream: str) -> int | None:
+        """The `version` of a stream's rows in the lake, looked up by all of its names."""
+        versions = (self.snapshot.version(name) for name in self.pipeline.names_of(stream))
+        return next((version for version in versions if version is not None), None)
+
+    def lookback_warnings(self, lookbacks: Sequence[Lookback]) -> list[str]:
+        """A warning for each stream whose lookback doubles rows, or cannot be applied."""
+        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
+        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
+        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
+        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
+        still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
+        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
 
     def planner(self) -> TablePlanner:
         """The planner of the streams' tables."""
@@ -155,65 +184,8 @@ class RunPlan:
 
 
 def plan_run(
-    request: Request,
-    pipeline: Pipeline,
-    source: Source | Piped,
-    storage: Storage,
-    snapshot: Snapshot,
-    catalog: Catalog | None,
-    deselected: Collection[str],
+    request: Request, pipeline: Pipeline, source: Source | Piped, selection: Selection, storage: Storage, now: Snapshot
 ) -> RunPlan:
-    """The plan of a run. `catalog` and `deselected` are what its source said, `snapshot` is the lake as it is now."""
-    given = snapshot if request.state is None else snapshot.given(request.state)
-    return RunPlan(request, named(pipeline, catalog), source, storage, given, catalog, frozenset(deselected))
-
-
-class StartStates:
-    """From which STATE the streams of one run start.
-
-    `asked` are all names of the streams given by `--stream`; empty: all.
-    """
-
-    def __init__(
-        self, pipeline: Pipeline, view: Snapshot, asked: Collection[str], *, full: bool, slots: SlotGuard | None = None
-    ) -> None:
-        """`slots`: what guards the replication slot; it may have a stream start before its bookmark."""
-        self._pipeline, self._view, self._asked, self._full = pipeline, view, asked, full
-        self._slots = slots or SlotGuard()
-
-    def of(self, state: Any, own: Collection[str] | None) -> tuple[Any, Lookback]:
-        """The STATE for a tap that goes on from a stored one, None to start from the beginning.
-
-        `own`: the streams that this process extracts. Other streams keep the bookmark they had. Raises `SettingsError`
-        for a STATE that cannot be kept per stream.
-        """
-        slots, settings_of = self._slots, self._pipeline.stream
-        lookback = Lookback(lambda s: slots.back.get(s, settings_of(s).lookback) if own is None or s in own else None)
-        lookback.quiet |= slots.back.keys()
-        if self._asked:
-            without(state, self._asked)
-        if self._full:
-            state = without(state, self._asked) if self._asked else None
-        else:
-            overwritten = (lambda s: self._overwritten(s) and s in own) if own is not None else self._overwritten
-            state = resumable_versions(state, overwritten, self._version, self._view.tables)
-        state = None if is_empty(state) else slots.handed(state)
-        looks_back = slots.back or any(one.lookback is not None for one in self._pipeline.streams.values())
-        return lookback.start(state) if looks_back else state, lookback
-
-    def _overwritten(self, stream: str) -> bool:
-        return self._pipeline.load_method(stream) == "overwrite"
-
-    def _version(self, stream: str) -> int | None:
-        """The `version` of a stream's rows in the lake, looked up by all of its names."""
-        versions = (self._view.version(name) for name in self._pipeline.names_of(stream))
-        return next((version for version in versions if version is not None), None)
-
-    def warnings(self, lookbacks: Sequence[Lookback]) -> list[str]:
-        """A warning for each stream whose lookback doubles rows, or cannot be applied."""
-        streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
-        unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
-        again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in streams if self._pipeline.load_method(stream) != "upsert"]
-        still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
-        return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
+    """The plan of a run. `selection` is what its source says before it starts, `now` the lake as it is."""
+    snapshot, (catalog, deselected) = now if request.state is None else now.given(request.state), selection
+    return RunPlan(request, named(pipeline, catalog), source, storage, snapshot, catalog, frozenset(deselected))
