@@ -55,9 +55,8 @@ def open_pipeline(
 ) -> Iterator[Committer]:
     """Yield the one writer of a pipeline, then close it.
 
-    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
-    is taken here; `brief` announces that it is held for one commit only. Raises `PipelineHeld` while another run is
-    alive.
+    `run` is the id of the run, a new one by default. Without a `lease` that the caller already holds one is taken here;
+    `brief` announces that it is held for one commit only. Raises `PipelineHeld` while another run is alive.
     """
     run = run or new_run_id()
     with OwnedPipeline(storage, pipeline, run, lease or take(storage, pipeline, run, brief=brief)) as owned:

@@ -1,7 +1,6 @@
 """`attempts`: runs a pipeline, and after a failure that may pass runs it again, from its last commit.
 
-Each attempt is a run with a record of its own. The caller's loop has it executed and shows it; between two attempts the
-iterator waits.
+Each attempt is a run with a record of its own. The caller's loop executes and shows it; the iterator waits between two.
 """
 
 from __future__ import annotations

@@ -58,14 +58,13 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
     counts, and where there is none, the streams are those of the tables. `ask_spark`: start Spark to judge new and
     changed views, and those of streams with other columns than before.
     """
-    result, mask = Result("", pipeline.name), redactor(pipeline.secrets).mask
+    result, mask, only = Result("", pipeline.name), redactor(pipeline.secrets).mask, request.streams
     try:
         request.check(pipeline)
         storage, result.warnings = open_bucket(pipeline, request, home, LastCommits(home, pipeline))
         check_start(pipeline, request)
         source = Source(pipeline, home)
-        only, refresh = request.streams, request.refresh_catalog
-        selection = source.catalog(only, refresh=refresh) if ask_tap else source.stored_catalog(only)
+        selection = source.catalog(only, refresh=request.refresh_catalog) if ask_tap else source.stored_catalog(only)
         result.report((), source.news)
         held = _held(storage, pipeline, request)
         try:
