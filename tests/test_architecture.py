@@ -198,6 +198,12 @@ def test_what_is_called_does_not_call_back() -> None:
     assert "Callable" not in (ROOT / "bridge/load/run/plan.py").read_text()
 
 
+def test_a_run_is_put_together_from_few_parts() -> None:
+    """`run.py` has a plan made and executed, and keeps the record: what it does in between is theirs."""
+    names = {name for name in imports_of(ROOT / "bridge/load/run/run.py") if name in MODULES}
+    assert len(names) <= 25, sorted(names)
+
+
 UNCLEAR = {"found", "said", "told", "known", "wanted", "there", "gone", "kept", "heard", "done", "ours", "theirs"}
 
 
