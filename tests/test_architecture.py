@@ -215,12 +215,24 @@ def test_a_message_goes_one_way(message: str, limit: int, end: str) -> None:
 
 
 def test_what_is_called_does_not_call_back() -> None:
-    """Neither the dispatcher nor Spark's room knows of the loader, and nothing of it is handed to them to call."""
+    """Neither the dispatcher nor Spark's room knows of the loader, and nothing of it is handed to them to call.
+
+    On the road of a run, too, control stays with the caller: attempts are an iterator, a pipeline is opened in steps.
+    """
+    for name in ("cli/run/reporter", "serve/launch/launch", "load/run/run", "lake/commit/open"):
+        text = (ROOT / f"bridge/{name}.py").read_text()
+        assert not any(word in text for word in ("Callable", "partial(", "lambda")), name
     for name in ("dispatcher", "barriers", "events", "accounting", "table_changes", "loader"):
         text = (ROOT / f"bridge/load/run/{name}.py").read_text()
         assert "partial(" not in text, name
         assert name == "barriers" or "Callable" not in text, name
     assert "Callable" not in (ROOT / "bridge/load/run/plan.py").read_text()
+
+
+def test_a_run_is_put_together_from_few_parts() -> None:
+    """`run.py` has a plan made and executed, and keeps the record: what it does in between is theirs."""
+    names = {name for name in imports_of(ROOT / "bridge/load/run/run.py") if name in MODULES}
+    assert len(names) <= 25, sorted(names)
 
 
 UNCLEAR = {"found", "said", "told", "known", "wanted", "there", "gone", "kept", "heard", "done", "ours", "theirs"}

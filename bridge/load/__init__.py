@@ -28,7 +28,6 @@ DOORS = (
     "run.plan",
     "run.planning.dry_run",
     "run.result",
-    "run.retry",
     "run.run",
     "run.scratch",
     "run.stop",

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
+from bridge.errors import BridgeError
+
 _ASPECT = (
     r"(?:[-_. ]|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
     r"(?:path|file|filename|folder|dir|directory|ur[il]|endpoint|host|port|type|kind|method|mode|name|field|param|parameter"
@@ -115,6 +117,10 @@ class Redactor:
     def text(self, text: str) -> str:
         """Mask a text. Half of a character, as in an odd file name, is written as JSON does."""
         return self(text.encode(errors="backslashreplace")).decode(errors="replace")
+
+    def mask(self, error: BridgeError) -> None:
+        """Mask what an error says."""
+        error.message, error.hint = self.text(error.message), self.text(error.hint)
 
     def settled(self, data: bytes) -> int:
         """How many bytes of `data` no secret can reach beyond, whatever follows."""

@@ -13,7 +13,8 @@ import pytest
 
 from bridge.errors import EngineError, LakeError
 from bridge.lake.commit.cleanup import abort_older
-from bridge.lake.commit.open import open_pipeline
+from bridge.lake.commit.open import OwnedPipeline, open_pipeline
+from bridge.lake.lease import take
 from bridge.lake.storage import Storage
 from bridge.load.spool.folder import RULES, Segment
 from bridge.load.spool.spool import Spool
@@ -114,8 +115,8 @@ def test_an_executor_that_cannot_read_the_bucket_names_its_host(storage: Storage
 def test_a_dead_runs_spool_goes_with_the_next_run(storage: Storage, context: WriteContext) -> None:
     """The next run deletes what one left that died anywhere; one that only slept deletes nothing of a later run."""
     storage.prepare()
-    dead = open_pipeline(storage, "p", "dead", clean=lambda: False)
-    with dead as committer:
+    with OwnedPipeline(storage, "p", "dead", take(storage, "p", "dead")) as dead:
+        committer, dead.is_clean = dead.open(), False
         old = replace(context, generation=committer.generation)
         batch, _ = packed(old)
         upload(old, storage, batch)
@@ -135,7 +136,8 @@ def test_a_dead_runs_unfinished_upload_goes_with_the_next_run(s3: Any, monkeypat
     """An executor that dies in the middle of a large file leaves no parts that somebody pays for."""
     storage = s3.storage("s3://spool-uploads/team")
     monkeypatch.setattr("bridge.load.write.context.open_storage", lambda *_: storage)
-    with open_pipeline(storage, "p", "dead", clean=lambda: False) as committer:
+    with OwnedPipeline(storage, "p", "dead", take(storage, "p", "dead")) as dead:
+        committer, dead.is_clean = dead.open(), False
         context = WriteContext(storage.uri, "p", "dead", committer.generation, "", "zstd", {}, in_bucket=True)
         create_file(context, new_file(context)).write(bytes(17 << 20))
         assert [found.upload for found in storage.pending(PENDING)] != []

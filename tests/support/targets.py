@@ -23,7 +23,7 @@ from tests.support.pipe import InProcess, plain
 def without_spark(folder: Path) -> Iterator[None]:
     """Decode in this process what Spark's workers would; scratch goes into `folder`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bridge.load.run.run.Loader", InProcess)
+        patch.setattr("bridge.load.run.execution.Loader", InProcess)
         patch.setenv("SINGER_BRIDGE_HOME", str(folder / "home"))
         yield
 

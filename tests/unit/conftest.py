@@ -32,7 +32,7 @@ def _no_power_cut() -> Iterator[None]:
 @pytest.fixture
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs decode in this process what Spark's workers would."""
-    monkeypatch.setattr("bridge.load.run.run.Loader", InProcess)
+    monkeypatch.setattr("bridge.load.run.execution.Loader", InProcess)
 
 
 @pytest.fixture

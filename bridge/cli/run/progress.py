@@ -82,15 +82,17 @@ class Progress:
             grid.add_row(
                 Text(plain(name)), count(counts.records), committed, size(counts.bytes) if counts.bytes else ""
             )
-        rate = _rate(list(streams.values()), speaking=run.stage == "extracting")
+        rate = _rate(list(streams.values()), speaking=run.context.stage == "extracting")
         more = f"   {len(streams) - _SHOWN} more streams" if len(streams) > _SHOWN else ""
-        self._spinner.update(text=Text(f"{run.pipeline.name}: {run.stage}   {duration(round(seconds))}   {rate}{more}"))
+        self._spinner.update(
+            text=Text(f"{run.pipeline.name}: {run.context.stage}   {duration(round(seconds))}   {rate}{more}")
+        )
         note = [Text(self._note, "dim")] if self._explain_start() else []
         return Group(self._spinner, *note, *([grid] if streams else []))
 
     def _explain_start(self) -> bool:
         """Whether Spark is starting for so long that `_note` should be shown."""
-        if self._run.stage != STARTING:
+        if self._run.context.stage != STARTING:
             self._starting = None
             return False
         self._starting = self._starting or time.monotonic()
@@ -114,12 +116,12 @@ class Progress:
         if events.is_json():
             events.emit("info", "spark_starts", pipeline=name, message=self._note)
         else:
-            self._console.print(f"{name}: {self._run.stage}. {self._note}", soft_wrap=True)
+            self._console.print(f"{name}: {self._run.context.stage}. {self._note}", soft_wrap=True)
 
     def _line(self) -> None:
         streams = list(self._run.result.streams.values())
         read, committed = sum(s.records for s in streams), sum(s.committed for s in streams)
-        seconds, name, stage = time.monotonic() - self._began, self._run.pipeline.name, self._run.stage
+        seconds, name, stage = time.monotonic() - self._began, self._run.pipeline.name, self._run.context.stage
         if events.is_json():
             facts = {"pipeline": name, "stage": stage, "seconds": round(seconds, 1), "streams": len(streams)}
             events.emit("info", "progress", **facts, read=read, committed=committed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from bridge.errors import BridgeError, LakeError, MissingFiles
@@ -17,43 +17,50 @@ from bridge.lake.storage import Storage
 from bridge.lake.stream_files import StreamFiles
 
 
+class OwnedPipeline:
+    """A pipeline whose lease is ours until the block ends. Everything that commits goes through here.
+
+    Unless it `is_clean`, and after an error, the lease tells the next writer to fence and recover. Not after
+    `MissingFiles`: nothing was changed then, and recovery would stop at the same files.
+    """
+
+    def __init__(self, storage: Storage, pipeline: str, run: str, lease: Lease) -> None:
+        self._storage, self._pipeline, self._run, self._lease = storage, pipeline, run, lease
+        self._committer: Committer | None = None
+        self.is_clean = True
+
+    def open(self) -> Committer:
+        """Read the log and recover what an earlier run left; returns the pipeline's one writer."""
+        last = self._lease.last
+        committer = open_committer(self._storage, self._pipeline, self._run, last)
+        if committer.generation != last.get("closed", 0):
+            StreamFiles(committer.log, committer.view).mend()
+        self._committer = committer
+        return committer
+
+    def __enter__(self) -> OwnedPipeline:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        head = self._committer.view.n if self._committer else self._lease.last.get("head") or 0
+        clean = isinstance(error, MissingFiles) if error else self.is_clean
+        # the operator must see the first error, not one of closing
+        with suppress(BridgeError) if error else nullcontext():
+            self._lease.close(head=head, clean=clean)
+
+
 @contextmanager
 def open_pipeline(
-    storage: Storage,
-    pipeline: str,
-    run: str = "",
-    *,
-    brief: bool = False,
-    lease: Lease | None = None,
-    clean: Callable[[], bool] = lambda: True,
-    first: Callable[[], object] = lambda: None,
+    storage: Storage, pipeline: str, run: str = "", *, brief: bool = False, lease: Lease | None = None
 ) -> Iterator[Committer]:
-    """Yield the one writer of a pipeline, then close it. Everything that commits goes through here.
+    """Yield the one writer of a pipeline, then close it.
 
-    `run` is the id of the run, a new one by default. `lease` is a lease that the caller already holds. Without one it
-    is taken here; `brief` announces that it is held for one commit only. `first` is called before the log is read.
-
-    After an error, or if `clean` returns False at the end, the lease tells the next writer to fence and recover. Not
-    after `MissingFiles`: nothing was changed then, and recovery would stop at the same files. Raises `PipelineHeld`
-    while another run is alive.
+    `run` is the id of the run, a new one by default. Without a `lease` that the caller already holds one is taken here;
+    `brief` announces that it is held for one commit only. Raises `PipelineHeld` while another run is alive.
     """
     run = run or new_run_id()
-    lease = lease or take(storage, pipeline, run, brief=brief)
-    head = lease.last.get("head") or 0
-    try:
-        first()
-        committer = open_committer(storage, pipeline, run, lease.last)
-        if committer.generation != lease.last.get("closed", 0):
-            StreamFiles(committer.log, committer.view).mend()
-        try:
-            yield committer
-        finally:
-            head = committer.view.n
-    except BaseException as error:
-        with suppress(BridgeError):  # the operator must see the first error, not one of closing
-            lease.close(head=head, clean=isinstance(error, MissingFiles))
-        raise
-    lease.close(head=head, clean=clean())
+    with OwnedPipeline(storage, pipeline, run, lease or take(storage, pipeline, run, brief=brief)) as owned:
+        yield owned.open()
 
 
 def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, Any]) -> Committer:

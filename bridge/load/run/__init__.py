@@ -6,5 +6,6 @@ the scratch folder, and the next run starts from the last commit.
 `tap_reader` reads, `dispatcher` sorts messages and yields events, `barriers` decides what a STATE covers, `loader`
 hands sealed batches to Spark and takes finished ones back, `accounting` checks that rows + rejects + filtered = lines,
 `table_changes` builds what the commit says. `tables/` says where and how a stream is stored; `checks/` refuses runs
-that would double or empty a table. Read `run.py`, then `tap_reader.py`, then `loader.py`.
+that would double or empty a table. Read `run.py`, which has `run_plan.py` say what to do and `execution.py` do it; then
+`tap_reader.py`, then `loader.py`.
 """

@@ -373,9 +373,8 @@ class Loader:
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
         warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]
-        mask = redactor(self._pipeline.secrets).text
         for stream, error in self._plan.held.of(self.counts) if self._plan.held else ():
-            error.message, error.hint = mask(error.message), mask(error.hint)
+            redactor(self._pipeline.secrets).mask(error)
             self.counts[stream].held = error
         if self._most_spilled > self._pipeline.spool.max_bytes:
             most = self._most_spilled >> 20

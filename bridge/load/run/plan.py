@@ -107,6 +107,8 @@ class RunContext:
     lease: Lease | None = None
     stream_files: StreamFiles | None = None
     stage: str = "starting"
+    took_state: bool = False
+    """The STATE that was requested is committed."""
 
     def tick(self) -> None:
         """Raise if somebody stops the run, or if another run has taken the pipeline."""

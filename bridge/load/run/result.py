@@ -93,7 +93,7 @@ class Counts:
             "reason": self.reason,
             "complete": self.is_complete,
             **({"merged": self.merged} if self.merged else {}),
-            **({"held_back": _error(self.held)} if self.held else {}),
+            **({"held_back": error_facts(self.held)} if self.held else {}),
         }
 
 
@@ -185,9 +185,10 @@ class Result:
             "warnings": self.warnings,
             "marks": self.marks,
             "differences": [structs.asdict(each) for each in self.differences],
-            "error": error and _error(error),
+            "error": error and error_facts(error),
         }
 
 
-def _error(error: BridgeError) -> dict[str, str]:
+def error_facts(error: BridgeError) -> dict[str, str]:
+    """The object that `--json` prints for an error."""
     return {"type": type(error).__name__, "message": error.message, "hint": error.hint}

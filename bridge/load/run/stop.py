@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, ParamSpec
 
 from bridge.errors import BridgeError, EngineError, Interrupted, TapError, TimedOut
 
+P = ParamSpec("P")
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STEP = 0.1
 """Seconds within which a wait notices a signal."""
@@ -121,13 +122,13 @@ class Stop:
                 writer.join(_LAST_WORDS)  # what the run waits for may be the bucket
                 _end_process(reason.exit_code, f"error: {reason.message}\nhint: {reason.hint}")
 
-    def aside(self, work: Callable[[], object]) -> None:
-        """Run in a thread what may never answer. What `tick` raises is raised at once, and the thread left behind."""
+    def aside(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do what may never answer. Raises what `tick` raises, at once; then nobody waits for the work any more."""
         failure = list[BaseException]()
 
         def run() -> None:
             try:
-                work()
+                work(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - raised below
                 failure.append(error)
 

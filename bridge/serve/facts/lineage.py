@@ -11,7 +11,7 @@ import uuid
 from base64 import b64encode
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -23,6 +23,9 @@ from bridge.lake.runs import RunRecord
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.settings.receivers import OpenLineage
+
+if TYPE_CHECKING:
+    from bridge.load.run.run import Run
 
 _PRODUCER = "https://pypi.org/project/singer-bridge"
 _SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -108,24 +111,28 @@ def _facet(schema: str, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 class Lineage:
-    """Sends the events of one run: `begin`, while it works; then `end`."""
+    """Sends the events of one run: the start, while it works; then `end`."""
 
     def __init__(self, settings: OpenLineage) -> None:
         self._settings = settings
         self._beginning: threading.Thread | None = None
         self._has_begun = False
 
-    def begin(self, storage: Storage, pipeline: str, run_id: str) -> None:
-        """Send the start in a thread: nobody waits for the receiver, and `end` sends the start again if it failed."""
-        event = start_event(storage, pipeline, run_id, _now(), self._settings.namespace)
+    def follow(self, run: Run) -> None:
+        """Send the start once the run has its record, in a thread: nobody waits for the receiver."""
 
-        def send() -> None:
-            with suppress(OSError):
-                self._post(event)
-                self._has_begun = True
+        def begin() -> None:
+            if storage := run.recorded():
+                self.begin(storage, run.pipeline.name, run.result.run_id)
 
-        self._beginning = threading.Thread(target=send, name="openlineage", daemon=True)
+        self._beginning = threading.Thread(target=begin, name="openlineage", daemon=True)
         self._beginning.start()
+
+    def begin(self, storage: Storage, pipeline: str, run_id: str) -> None:
+        """Send the start. If that fails, `end` sends it again."""
+        with suppress(OSError):
+            self._post(start_event(storage, pipeline, run_id, _now(), self._settings.namespace))
+            self._has_begun = True
 
     def end(self, storage: Storage, record: RunRecord) -> bool:
         """Send the end, also if the start is refused. Raises `OSError` if the receiver does not take one of them."""

@@ -4,7 +4,7 @@ Enters: a pipeline's settings and what is requested of the run. Leaves: a `Resul
 
 ```
 project.py        `bridge.Project`; read this first
-launch.py         one pipeline with its retries: the only caller of a run that `bridge.yaml` describes
+launch.py         one pipeline with its retries: starts every run that `bridge.yaml` describes
 system_tables.py  after each run: runs, commits, bookmarks and streams as Parquet tables of the lake
 ```
 A crash here loses nothing: a run's own record is written by `bridge.load`, and the system tables are made from the

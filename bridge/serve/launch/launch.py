@@ -1,16 +1,32 @@
-"""Run one pipeline with its retries; after each attempt, bring its system tables up to date; tell the receivers."""
+"""`attempts`: runs a pipeline, and after a failure that may pass runs it again, from its last commit.
+
+Each attempt is a run with a record of its own. The caller's loop executes and shows it; the iterator waits between two.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from bridge.errors import LakeError
+from bridge.errors import (
+    BridgeError,
+    CommitLost,
+    CorruptLake,
+    DatabaseUnreachable,
+    EngineError,
+    Interrupted,
+    LakeError,
+    TapError,
+    TapNotFound,
+    TimedOut,
+)
+from bridge.lake.storage import Storage
 from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
-from bridge.load.run.retry import Attempts
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.serve.facts.after_run import after_run, end_lineage
@@ -21,50 +37,87 @@ _TURN = threading.Lock()
 """A process has one Spark: runs that several threads start take turns."""
 
 
-def _say_nothing(_pipeline: Pipeline, _result: Result, _pause: timedelta) -> None:
-    """For callers who only want the last attempt's result."""
+def may_pass(error: BridgeError | None) -> bool:
+    """Whether a failure may pass by itself: one of the tap, its database, Spark or the bucket.
 
-
-def launch(
-    pipeline: Pipeline,
-    request: Request,
-    home: Path,
-    *,
-    stop: Stop,
-    execute: Callable[[Run], Result] = Run.execute,
-    waiting: Callable[[Pipeline, Result, timedelta], None] = _say_nothing,
-    loaded: Callable[[], None] = lambda: None,
-) -> Result:
-    """The last attempt's result; a `BridgeError` is in it. See `Attempts` for `execute` and `waiting`.
-
-    `loaded` is called when there is nothing more to do but to tell receivers.
+    Wrong settings, and data that does not fit its schema, will be the same in a minute. A lake that contradicts itself,
+    or that another run writes to, must not be tried again. A time-out or a signal was intended.
     """
+    if isinstance(error, (TapNotFound, TimedOut, CorruptLake, CommitLost)):
+        return False
+    return isinstance(error, (TapError, EngineError, LakeError, DatabaseUnreachable))
 
-    last: Run | None = None
-    lineage: Lineage | None = None
 
-    def attempt(run: Run) -> Result:
-        nonlocal last, lineage
-        last, lineage = run, Lineage(pipeline.openlineage) if pipeline.openlineage else None
-        if lineage:
-            run.begun = lineage.begin
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a pipeline, and what follows it."""
+
+    pipeline: Pipeline
+    run: Run
+    lineage: Lineage | None
+
+    @property
+    def result(self) -> Result:
+        """The result of the run; a `BridgeError` is in it."""
+        return self.run.result
+
+    @property
+    def pause(self) -> timedelta | None:
+        """The time until the next attempt; None if this is the last one."""
+        retry, number = self.pipeline.retry, self.result.attempt
+        if number >= retry.attempts or not may_pass(self.result.error):
+            return None
+        return retry.pause_before(number + 1)
+
+    @contextmanager
+    def turn(self) -> Iterator[Run]:
+        """Yield the run, to be executed in the block; then bring the system tables up to date."""
+        if self.lineage:
+            self.lineage.follow(self.run)
         with _TURN:
-            result = execute(run)
-            # Where the bucket is the reason of a failure, nobody waits for it once more.
-            if pipeline.system_tables and run.storage and not isinstance(result.error, LakeError):
+            yield self.run
+            if self.pipeline.system_tables and (storage := self.bucket):
                 from bridge.serve.launch.system_tables import update_system_tables  # it imports pandas
 
-                result.warnings += update_system_tables(run.storage, pipeline.name, pipeline.system_tables)
-        return result
+                self.result.warnings += update_system_tables(storage, self.pipeline.name, self.pipeline.system_tables)
 
-    def wait(pipeline: Pipeline, result: Result, pause: timedelta) -> None:
-        waiting(pipeline, result, pause)  # first: a receiver may take its time
-        if last and last.storage and lineage and not isinstance(result.error, LakeError):
-            end_lineage(last.storage, pipeline.name, result.run_id, lineage)
+    def tell_receivers(self) -> None:
+        """Tell all receivers of the last attempt. What they answer is among the result's warnings."""
+        if storage := self.bucket:
+            self.result.warnings += after_run(storage, self.pipeline, self.result.run_id, self.lineage)
 
-    result = Attempts(stop, attempt, wait).run(pipeline, request, home)
-    loaded()
-    # Where the bucket is the reason of a failure, there is no record to tell of.
-    if last and last.storage and not isinstance(result.error, LakeError):
-        result.warnings += after_run(last.storage, pipeline, result.run_id, lineage)
-    return result
+    @property
+    def bucket(self) -> Storage | None:
+        """The bucket with the run's record. None where it is the reason of the failure: nobody waits for it again."""
+        return None if isinstance(self.result.error, LakeError) else self.run.storage
+
+
+def attempts(pipeline: Pipeline, request: Request, home: Path, stop: Stop) -> Iterator[Attempt]:
+    """Yield attempts until one succeeds, or until `retry` allows no more; a signal while we wait makes it the last.
+
+    After the loop, call `tell_receivers` of the last one.
+    """
+    for number in range(request.attempt, max(pipeline.retry.attempts, request.attempt) + 1):
+        lineage = Lineage(pipeline.openlineage) if pipeline.openlineage else None
+        attempt = Attempt(pipeline, Run(pipeline, request, home, stop=stop, attempt=number), lineage)
+        yield attempt
+        if (pause := attempt.pause) is None:
+            return
+        if lineage and (storage := attempt.bucket):
+            end_lineage(storage, pipeline.name, attempt.result.run_id, lineage)
+        # A given STATE that was committed would undo later commits a second time.
+        request = replace(request, run_id=None, state=None if attempt.run.context.took_state else request.state)
+        try:
+            stop.sleep(pause)
+        except Interrupted as error:
+            attempt.result.status, attempt.result.error = "interrupted", error
+            return
+
+
+def launch(pipeline: Pipeline, request: Request, home: Path, *, stop: Stop) -> Result:
+    """Run a pipeline with its retries, show nothing, and return the last attempt's result."""
+    for attempt in attempts(pipeline, request, home, stop):
+        with attempt.turn() as run:
+            run.execute()
+    attempt.tell_receivers()
+    return attempt.result

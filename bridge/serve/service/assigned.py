@@ -33,32 +33,30 @@ class Assignment:
     home: Path
 
     def do(self, report: Callable[[RunnerReport], None], stdout: int) -> int:
-        from bridge.serve.launch.launch import launch  # the engine, which the service itself does not need
+        """See `Work`."""
+        from bridge.serve.launch.launch import attempts  # the engine, which the service itself does not need
 
         with Stop() as stop:
-            result = launch(
-                self.pipeline,
-                self.request,
-                self.home,
-                stop=stop,
-                execute=lambda run: _execute(run, report),
-                loaded=lambda: report(RunnerReport(loaded=True)),
-            )
+            for attempt in attempts(self.pipeline, self.request, self.home, stop):
+                with attempt.turn() as run:
+                    _execute(run, report)
+            report(RunnerReport(loaded=True))
+            attempt.tell_receivers()
+        result = attempt.result
         report(_ended(result))  # once more: it has the warnings of receivers now
         return result.error.exit_code if result.error else 0
 
 
-def _execute(run: Run, report: Callable[[RunnerReport], None]) -> Result:
+def _execute(run: Run, report: Callable[[RunnerReport], None]) -> None:
     ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(run, report, ended), daemon=True)
     watcher.start()
     try:
-        result = run.execute()
+        run.execute()
     finally:
         ended.set()
         watcher.join()
-    report(_ended(result))
-    return result
+    report(_ended(run.result))
 
 
 def _ended(result: Result) -> RunnerReport:
@@ -72,7 +70,9 @@ def _watch(run: Run, report: Callable[[RunnerReport], None], ended: threading.Ev
     while True:
         streams = list(run.result.streams.values())
         records = sum(one.records for one in streams)
-        news = RunnerReport(run_id=run.result.run_id, attempt=run.result.attempt, stage=run.stage, records=records)
+        news = RunnerReport(
+            run_id=run.result.run_id, attempt=run.result.attempt, stage=run.context.stage, records=records
+        )
         if news != last:
             report(news)
             last = news

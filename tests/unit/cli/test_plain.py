@@ -13,7 +13,7 @@ from rich.text import Text
 from bridge.cli import events, show
 from bridge.cli.plain import PlainLines, plain, plain_json
 from bridge.cli.run.progress import Progress
-from bridge.cli.run.summary import summary
+from bridge.cli.run.reporter import summary
 from bridge.errors import TapError
 from bridge.lake.runs import RunFile, log_key
 from bridge.load.run.plan import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click import unstyle
 
-from bridge.cli.run.summary import summary
+from bridge.cli.run.reporter import summary
 from bridge.cli.show import count_of, moment, print_table
 from bridge.lake.commit.state_file import short_bookmark
 from bridge.load.run.result import Counts, Result

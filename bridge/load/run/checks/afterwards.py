@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.marks import LoadedRun
@@ -12,6 +11,7 @@ from bridge.load.run.checks.not_extracted import not_extracted
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.plan import LoadPlan
+from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.result import Result
 from bridge.load.run.tap_reader import TapReader
 from bridge.load.slots.guard import log_based
@@ -20,21 +20,10 @@ from bridge.protocol.singer.catalog import Catalog
 from bridge.settings.commands import reload
 
 
-def look_back(
-    plan: LoadPlan,
-    reader: TapReader,
-    result: Result,
-    catalog: Catalog | None,
-    declared: Catalog | None,
-    before: Snapshot,
-    *,
-    is_narrowed: bool,
-) -> None:
-    """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end.
-
-    `declared` is what a tap without a catalog said of its streams; `is_narrowed`: not all were to be extracted.
-    """
-    pipeline, after, is_piped = plan.pipeline, plan.committer.view, plan.context.piped is not None
+def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -> None:
+    """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end."""
+    pipeline, catalog, before, is_piped = run.pipeline, run.catalog, run.snapshot, run.is_piped
+    after = plan.committer.view
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:
@@ -50,13 +39,13 @@ def look_back(
             counts=result.streams,
             deselected=plan.deselected,
             without_state=reader.without_state,
-            is_narrowed=is_narrowed or reader.is_partial,
+            is_narrowed=run.is_narrowed or reader.is_partial,
         )
         judgement = loaded.judge(plan.committer.storage)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
     if not (catalog or result.streams or after.tables or is_piped):
-        result.warnings.append(silent(pipeline.name, declared))
+        result.warnings.append(silent(pipeline.name, run.source.declared))
     if is_piped and reader.without_state:
         result.warnings.append(
             f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "

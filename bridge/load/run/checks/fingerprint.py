@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
-from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import Storage
 from bridge.load.tap.installed import tap_version
@@ -87,25 +85,6 @@ def last_fingerprint(storage: Storage, pipeline: str) -> dict[str, Any] | None:
         if record.status == "success" and isinstance(fingerprint, dict) and fingerprint.keys() >= _PARTS:
             return dict(fingerprint)
     return None
-
-
-def noticed(
-    storage: Storage,
-    pipeline: Pipeline,
-    now: dict[str, Any],
-    view: Snapshot,
-    *,
-    full: bool,
-    streams: Collection[str],
-    state: Any,
-) -> list[str]:
-    """Warnings about changes since the last successful run, for a run that is about to start.
-
-    `streams` are all that it runs, if it was told; `state`, if any, takes the place of the one in the log.
-    """
-    restarted = (streams or None) if full else ()
-    given = view if state is None else replace(view, pipeline_state=PipelineState(state))
-    return changed_since(pipeline, last_fingerprint(storage, pipeline.name), now, given, restarted)
 
 
 def changed_since(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,33 +11,29 @@ from bridge.errors import BridgeError, DataError, SettingsError
 from bridge.lake.commit.state_file import edit_note
 from bridge.lake.lease import require_free
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.records import TapGroup
 from bridge.lake.schemas import read_schema
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
 from bridge.load.run.barriers import METHODS
 from bridge.load.run.checks.changed_values import text_columns
-from bridge.load.run.checks.fingerprint import fingerprint, noticed
-from bridge.load.run.checks.resume import completed, leave_out
 from bridge.load.run.checks.view_outlook import views_of
+from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.plan import Request
-from bridge.load.run.planning.division import divided
 from bridge.load.run.planning.planned_views import PlannedViews
-from bridge.load.run.planning.start_state import StartStates
-from bridge.load.run.run import Run
+from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
+from bridge.load.run.result import Result, error_facts
 from bridge.load.run.tables.catalog_columns import misquoted
-from bridge.load.run.tables.declared import whole_tables
-from bridge.load.run.tables.methods import Method, outlook
+from bridge.load.run.tables.methods import outlook
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import placed
-from bridge.load.slots.guard import check
-from bridge.load.tap.catalog_overrides import named
+from bridge.load.slots.guard import Asked, SlotGuard, check
 from bridge.load.tap.source import Source
 from bridge.load.write.keys import refuse_new_columns
-from bridge.protocol.singer.catalog import Catalog, key_properties, record_name, selected_streams, stream_id
+from bridge.protocol.singer.catalog import key_properties, record_name, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
 from bridge.settings.options import Pipeline
+from bridge.settings.redact import redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +47,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
-        error = self.refusal
-        refused = error and {
-            "type": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint,
-            "exit_code": error.exit_code,
-        }
+        refused = self.refusal and {**error_facts(self.refusal), "exit_code": self.refusal.exit_code}
         return {"format": 1, **self.facts, "refused": refused}
 
 
@@ -68,164 +58,129 @@ def dry_run(pipeline: Pipeline, home: Path, request: Request, *, ask_tap: bool =
     counts, and where there is none, the streams are those of the tables. `ask_spark`: start Spark to judge new and
     changed views, and those of streams with other columns than before.
     """
-    run = Run(pipeline, request, home)
+    result, mask, only = Result("", pipeline.name), redactor(pipeline.secrets).mask, request.streams
     try:
         request.check(pipeline)
-        storage = run.open_bucket()
-        run.check_request()
-        facts, refusal = _plan(home, run, storage, ask_tap=ask_tap, ask_spark=ask_spark)
+        storage, result.warnings = open_bucket(pipeline, request, home, LastCommits(home, pipeline))
+        check_start(pipeline, request)
+        source = Source(pipeline, home)
+        selection = source.catalog(only, refresh=request.refresh_catalog) if ask_tap else source.stored_catalog(only)
+        result.report((), source.news)
+        held = _held(storage, pipeline, request)
+        try:
+            snapshot, notes = _lake(storage, pipeline)
+            plan = plan_run(request, pipeline, source, selection, storage, snapshot)
+            plan = plan.without(skipped := plan.completed())
+            planner, facts, asked = _facts(plan, sorted(skipped), [*source.notes, *notes])
+        except BridgeError as error:
+            raise held or error from None
     except BridgeError as error:
-        run.fail(error)
+        mask(error)
         return Plan({"pipeline": pipeline.name}, error, is_complete=False)
-    facts["warnings"] += run.result.warnings
+    refusal, views = _refusal(plan, planner, asked, result), PlannedViews(plan, planner)
+    refusal = held or refusal or views.refusal(in_spark=ask_spark)
+    facts["warnings"] += [*views.warnings, *result.warnings]
     if refusal:
-        run.fail(refusal)
+        mask(refusal)
     return Plan(facts, refusal)
 
 
-def _plan(
-    home: Path, run: Run, storage: Storage, *, ask_tap: bool, ask_spark: bool
-) -> tuple[dict[str, Any], BridgeError | None]:
-    """The facts about the run, and the error with which it would be refused after all this is known."""
-    pipeline, request = run.pipeline, run.request
-    source = Source(pipeline, home)
-    catalog, deselected = _catalog(source, request, ask_tap=ask_tap)
-    run.pipeline, run.declared = named(pipeline, catalog), source.declared
-    run.result.report((), source.news)
-    held = _held(run, storage)
-    try:
-        facts, refusal, views = _facts(run, storage, source, catalog, deselected)
-    except BridgeError as error:
-        raise held or error from None
-    refusal = held or refusal or views.refusal(in_spark=ask_spark)
-    facts["warnings"] += views.warnings
-    return facts, refusal
-
-
-def _catalog(source: Source, request: Request, *, ask_tap: bool) -> tuple[Catalog | None, set[str]]:
-    if ask_tap:
-        return source.catalog(request.streams, refresh=request.refresh_catalog)
-    return source.stored_catalog(request.streams)
-
-
-def _held(run: Run, storage: Storage) -> BridgeError | None:
+def _held(storage: Storage, pipeline: Pipeline, request: Request) -> BridgeError | None:
     """The error with which the run would end, as another one holds the pipeline."""
     try:
-        if run.request.wait is None:
-            require_free(storage, run.pipeline.name)
+        if request.wait is None:
+            require_free(storage, pipeline.name)
     except BridgeError as error:
         return error
     return None
 
 
-def _facts(
-    run: Run, storage: Storage, source: Source, catalog: Catalog | None, deselected: set[str]
-) -> tuple[dict[str, Any], BridgeError | None, PlannedViews]:
-    pipeline, request = run.pipeline, run.request
-    view, notes = _lake(run, storage)
-    skipped = completed(storage, pipeline.name, pipeline.names) if request.resume else set()
-    if request.resume:
-        catalog, deselected = leave_out(catalog, skipped, view.state)
-    full = request.begins_anew(pipeline)
-    whole = whole_tables(source.declared, pipeline, storage, view)
-    division, unlike = divided(pipeline, storage, view, catalog)
-    asked = pipeline.all_names(request.streams)
-    starting = StartStates(pipeline, view, asked, full=full)
-    state, lookback = starting.of(view.state, None)
-    placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append, whole=whole)
-    names = sorted(selected_streams(catalog)) if catalog else sorted(view.stream_tables)
-    methods = {name: placement.expected(name)[0] for name in names}
-    now = fingerprint(pipeline, source.argv, catalog)
-    flags = {"full": full, "streams": asked, "state": request.state}
-    facts: dict[str, Any] = {
-        "pipeline": pipeline.name,
-        "tap": source.argv[0],
-        "bucket": pipeline.destination.bucket,
-        "catalog": catalog is not None,
-        "full": full,
+def _lake(storage: Storage, pipeline: Pipeline) -> tuple[Snapshot, list[str]]:
+    """The lake with the STATE that the next run finds, and a note if somebody edited that."""
+    log = Log(storage, pipeline.name)
+    snapshot, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
+    if not stored.edited:
+        return snapshot, []
+    return snapshot.given(stored.state), [edit_note(snapshot.state, stored.state)]
+
+
+def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePlanner, dict[str, Any], Asked]:
+    """The planner of the tables, what a plan says, and what its run asks of a replication slot."""
+    planner, (division, unlike) = plan.planner(), plan.division()
+    state, lookback = plan.start(plan.snapshot.state, None, SlotGuard())
+    facts = {
+        "pipeline": plan.pipeline.name,
+        "tap": plan.source.argv[0],
+        "bucket": plan.pipeline.destination.bucket,
+        "catalog": plan.catalog is not None,
+        "full": plan.is_full,
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
-        "skipped": sorted(skipped),
-        "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
+        "skipped": skipped,
+        "streams": [_stream(plan, planner, name, state) for name in plan.streams],
         "warnings": [
-            *source.notes,
             *notes,
-            *_outlook(methods, view, pipeline),
-            *noticed(storage, pipeline, now, view, **flags),
-            *(() if full else unlike),
-            *starting.warnings([lookback]),
-            *_texts(placement, storage, pipeline, view, catalog),
+            *_outlook(plan, planner),
+            *plan.changes(plan.fingerprint()),
+            *unlike,
+            *plan.lookback_warnings([lookback]),
+            *_texts(plan, planner),
         ],
     }
-    views = PlannedViews(pipeline, storage, view, catalog, source.declared, placement)
-    slot = run.asked_of_slot(catalog, division.groups if division else (TapGroup((), view.state),))
+    return planner, facts, plan.asked_of_slot("", division)
+
+
+def _refusal(plan: RunPlan, planner: TablePlanner, asked: Asked, result: Result) -> BridgeError | None:
+    """The error with which a run would end for its slot, the tables of the streams that it names, or for their SQL."""
+    pipeline, tables = plan.pipeline, plan.snapshot.tables
     try:
-        check(pipeline, source.argv, storage, view, catalog, slot)
-        _check_tables(run, storage, view, catalog, deselected, names)
+        check(pipeline, plan.source.argv, plan.storage, plan.snapshot, plan.catalog, asked)
+        result.warnings += plan.check_tables(planner)
+        for error in misquoted(pipeline, plan.catalog):
+            return error
+        for name in plan.streams:
+            aliases = pipeline.names_of(name)
+            planner.check_table(next((alias for alias in aliases if alias in tables), aliases[-1]))
+        for one in views_of(pipeline):
+            with placed(pipeline, one):
+                planner.open_view(one)
     except BridgeError as error:
-        return facts, error, views
-    return facts, None, views
+        return error
+    return None
 
 
-def _lake(run: Run, storage: Storage) -> tuple[Snapshot, list[str]]:
-    """The lake with the STATE that the tap starts from, and what the operator should know of it."""
-    log = Log(storage, run.pipeline.name)
-    view, stored, notes = log.view(log.latest()), StateStore.at(storage, run.pipeline.name).read(), list[str]()
-    if stored.edited:
-        notes.append(edit_note(view.state, stored.state))
-        view = view.given(stored.state)
-    return view if run.request.state is None else view.given(run.request.state), notes
-
-
-def _check_tables(
-    run: Run, storage: Storage, view: Snapshot, catalog: Catalog | None, deselected: set[str], names: Sequence[str]
-) -> None:
-    """Raise the error with which a run would end for the tables of the streams that it names, or for their SQL."""
-    tables, pipeline = run.planner(storage, view, catalog, deselected), run.pipeline
-    for error in misquoted(pipeline, catalog):
-        raise error
-    for name in names:
-        aliases = pipeline.names_of(name)
-        tables.check_table(next((alias for alias in aliases if alias in view.tables), aliases[-1]))
-    for one in views_of(pipeline):
-        with placed(pipeline, one):
-            tables.open_view(one)
-
-
-def _texts(
-    placement: TablePlanner, storage: Storage, pipeline: Pipeline, view: Snapshot, catalog: Catalog | None
-) -> Iterator[str]:
+def _texts(plan: RunPlan, planner: TablePlanner) -> Iterator[str]:
     """A sentence for each column that would become text, and for each change of types or keys that would be refused."""
-    selected = selected_streams(catalog) if catalog else ()
-    for entry in catalog["streams"] if catalog else ():
+    pipeline, selected = plan.pipeline, set(plan.selected)
+    for entry in plan.catalog["streams"] if plan.catalog else ():
         name = record_name(entry)
-        table = view.table(pipeline.names_of(name))
-        if stream_id(entry) not in selected or not (table and table.schema) or placement.expected(name)[1] == "replace":
+        table = plan.snapshot.table(pipeline.names_of(name))
+        if stream_id(entry) not in selected or not (table and table.schema) or planner.expected(name)[1] == "replace":
             continue
         message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
-        before = read_schema(storage, pipeline.name, table.schema)
+        before = read_schema(plan.storage, pipeline.name, table.schema)
         try:
-            if placement.expected(name)[0].mode == "upsert" and not pipeline.stream(name).key_properties:
+            if planner.expected(name)[0].mode == "upsert" and not pipeline.stream(name).key_properties:
                 refuse_new_columns(before.arrow, name, key_properties(entry))
-            incoming = placement.incoming(message)
+            incoming = planner.incoming(message)
             if incoming.statement is None:
-                after = incoming.into(before, placement.evolution(message))
+                after = incoming.into(before, planner.evolution(message))
                 yield from (f"{name}: {text}" for text in text_columns(before, after).values())
         except (DataError, SettingsError) as error:
             yield f"{name}: {error.message}. {error.hint}"
 
 
-def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
-    """Lines on what later runs do by default with streams whose replication nobody declares."""
-    existing = {name for name in methods if view.table(pipeline.names_of(name))}
-    return outlook(
-        (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
-    )
+def _outlook(plan: RunPlan, planner: TablePlanner) -> list[str]:
+    """Say what later runs do by default, with streams whose replication nobody declares."""
+    methods = [(name, planner.expected(name)[0]) for name in plan.streams]
+    existing = {name for name in plan.streams if plan.snapshot.table(plan.pipeline.names_of(name))}
+    return outlook((name, method) for name, method in methods if method.mode == "upsert" or name not in existing)
 
 
-def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:
-    method, mode, reason = placement.expected(names[0])
-    live = view.table(names)
+def _stream(plan: RunPlan, planner: TablePlanner, stream: str, state: Any) -> dict[str, Any]:
+    names = plan.pipeline.names_of(stream)
+    method, mode, reason = planner.expected(names[0])
+    live = plan.snapshot.table(names)
     return {
         "stream": names[0],
         "load_method": METHODS[mode],

@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import BridgeError, DataError, SettingsError
-from bridge.lake.log import Snapshot
 from bridge.lake.schemas import read_schema
-from bridge.lake.storage import Storage
 from bridge.load.run.checks.view_outlook import certain_faults, views_of
+from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import names_of, not_loaded, placed
@@ -23,16 +22,8 @@ from bridge.load.spark.at_need import spark_at_need
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    StreamEntry,
-    key_properties,
-    record_name,
-    selected_streams,
-    stream_id,
-)
+from bridge.protocol.singer.catalog import StreamEntry, key_properties, record_name, selected_streams, stream_id
 from bridge.protocol.singer.messages import Schema
-from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import View
 
 
@@ -59,23 +50,15 @@ class _Columns:
 
 
 class PlannedViews:
-    """Judges the views of a pipeline before a run. `catalog`: the one that the tap gets; `declared`: what it says."""
+    """Judges the views of a pipeline before a run."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        storage: Storage,
-        lake: Snapshot,
-        catalog: Catalog | None,
-        declared: Catalog | None,
-        tables: TablePlanner,
-    ) -> None:
-        self._pipeline, self._storage, self._lake, self._tables = pipeline, storage, lake, tables
-        selected = selected_streams(catalog) if catalog else None
-        entries = ((catalog or declared) or {"streams": []})["streams"]
-        entries = [entry for entry in entries if selected is None or stream_id(entry) in selected]
+    def __init__(self, plan: RunPlan, tables: TablePlanner) -> None:
+        self._pipeline, self._storage, self._lake, self._tables = plan.pipeline, plan.storage, plan.snapshot, tables
+        catalog = plan.catalog or plan.source.declared or {"streams": []}
+        selected = selected_streams(plan.catalog) if plan.catalog else None
+        entries = [entry for entry in catalog["streams"] if selected is None or stream_id(entry) in selected]
         self._entries = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
-        self._has_catalog = catalog is not None
+        self._has_catalog = plan.catalog is not None
         self.warnings: list[str] = []
 
     def refusal(self, *, in_spark: bool) -> BridgeError | None:

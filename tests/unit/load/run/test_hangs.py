@@ -112,13 +112,13 @@ def test_a_catalog_that_never_answers_and_a_signal(folder: Path, silent: Silent)
 PROGRAM = """
 import json, sys
 from pathlib import Path
-import bridge.load.run.run
+import bridge.load.run.execution, bridge.load.run.run
 from bridge.load.run.plan import Request
 from bridge.load.run.stop import Stop
 from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess
 
-bridge.load.run.run.Loader = InProcess
+bridge.load.run.execution.Loader = InProcess
 stop = Stop()
 stop.grace = 0.5
 pipeline = Pipeline.model_validate(json.loads(sys.argv[1]))

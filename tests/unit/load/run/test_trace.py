@@ -130,7 +130,7 @@ def test_a_signal_before_the_load(lake: LocalStorage, number: int) -> None:
     assert (record.status, record.opened, bool(record.ended)) == ("interrupted", False, True)
 
 
-@pytest.mark.parametrize("where", ["bridge.load.tap.source.Source.catalog", "bridge.load.run.run.TapReader.read"])
+@pytest.mark.parametrize("where", ["bridge.load.tap.source.Source.catalog", "bridge.load.run.execution.TapReader.read"])
 def test_a_bug_is_on_record(lake: LocalStorage, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even an error that nobody expects ends the record, before the load and in it."""
 

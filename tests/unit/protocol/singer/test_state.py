@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.run.planning.start_state import StartStates
+from bridge.load.run.plan import Request
+from bridge.load.run.planning.run_plan import plan_run
+from bridge.load.slots.guard import SlotGuard
+from bridge.load.tap.source import Source
 from bridge.protocol.singer.state import (
     bookmark,
     covers,
@@ -254,7 +257,9 @@ def test_a_tap_without_a_state_of_which_some_tables_are_overwritten(tmp_path: Pa
     for n in (1, 2, 3):
         found = pipe.load(tap, **how)
         assert {stream: len(found.rows(stream)) for stream in "ab"} == {"a": 1, "b": n}
-        assert StartStates(pipe.pipeline(**how), found.view, (), full=False).of(found.state, None)[0] is None
+        source = Source(pipe.pipeline(**how), tmp_path)
+        plan = plan_run(Request(), source.pipeline, source, (None, set()), pipe.storage, found.view)
+        assert plan.start(found.state, None, SlotGuard())[0] is None
 
 
 @pytest.mark.parametrize("said", [None, {}, {"bookmarks": None}, {"currently_syncing": "b"}])

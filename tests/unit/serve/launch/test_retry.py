@@ -31,9 +31,8 @@ from bridge.lake.runs import read_runs
 from bridge.lake.storage import open_storage
 from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
-from bridge.load.run.retry import Attempts, may_pass
-from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
+from bridge.serve.launch.launch import attempts, launch, may_pass
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
 
@@ -76,8 +75,12 @@ def attempt(folder: Path, chosen: Pipeline) -> tuple[Result, list[timedelta]]:
     """Run it; return the last result and how long it waited before each attempt but the first."""
     waits: list[timedelta] = []
     with Stop() as stop:
-        attempts = Attempts(stop, Run.execute, lambda _pipeline, _result, pause: waits.append(pause))
-        return attempts.run(chosen, Request(), folder / ".singer-bridge"), waits
+        for each in attempts(chosen, Request(), folder / ".singer-bridge", stop):
+            with each.turn() as run:
+                run.execute()
+            if each.pause is not None:
+                waits.append(each.pause)
+        return each.result, waits
 
 
 def test_a_run_that_fails_once_is_run_again(folder: Path) -> None:
@@ -112,11 +115,11 @@ def test_a_signal_ends_the_wait(folder: Path) -> None:
     chosen = pipeline(folder, "exit 1", backoff=timedelta(hours=1))
     began = time.monotonic()
     with Stop() as stop:
-
-        def waiting(*_: object) -> None:
+        for each in attempts(chosen, Request(), folder / ".singer-bridge", stop):
+            with each.turn() as run:
+                run.execute()
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-        result = Attempts(stop, Run.execute, waiting).run(chosen, Request(), folder / ".singer-bridge")
+        result = each.result
     assert time.monotonic() - began < 120
     assert result.status == "interrupted"
     assert result.error
@@ -127,8 +130,8 @@ def test_a_given_state_is_taken_once(folder: Path) -> None:
     """A second attempt goes on at the last commit: `--state` once more would load again what was committed since."""
     chosen = pipeline(folder, FAILS_ONCE)
     with Stop() as stop:
-        attempts = Attempts(stop, Run.execute, lambda *_: None)
-        result = attempts.run(chosen, Request(state={"bookmarks": {"a": {"id": 1}}}), folder / ".singer-bridge")
+        request = Request(state={"bookmarks": {"a": {"id": 1}}})
+        result = launch(chosen, request, folder / ".singer-bridge", stop=stop)
     assert (result.status, result.attempt) == ("success", 2)
     assert result.state_before == {"bookmarks": {"a": {"id": 1}}}
     commits = (folder / "lake/.bridge/flaky/commits").glob("*.json")
