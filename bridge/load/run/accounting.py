@@ -194,7 +194,8 @@ class Accounting:
         """Whether the barrier publishes rows or rejects, or tables that are empty now."""
         pending = [self.pending[stream] for stream in barrier.publish]
         rejects = self._rejects((*barrier.publish, None))
-        return any(one.files or one.spills for one in pending) or bool(rejects) or "replace" in barrier.publish.values()
+        has_rows = any(one.files or one.spills for one in pending)
+        return has_rows or bool(rejects) or any(map(barrier.replaces, barrier.publish))
 
     def prepare(self, barrier: Barrier, through: int) -> PreparedCommit:
         """Write all that a commit names; may wait for executors. `through` is the last batch before the barrier."""
@@ -359,6 +360,6 @@ class Accounting:
 def _shrunk(built: Iterable[BuiltChange]) -> Iterable[str]:
     """A warning for each table that lost more than half of its rows in an overwrite."""
     for one in built:
-        if one.change and one.outcome and one.change.mode == "replace" and one.outcome.after * 2 < one.outcome.before:
+        if one.change and one.outcome and one.change.replaces and one.outcome.after * 2 < one.outcome.before:
             text = f"the table was overwritten with {one.outcome.after:,} rows, it had {one.outcome.before:,}"
             yield f"{one.change.stream}: {text}"

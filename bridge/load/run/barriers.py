@@ -24,7 +24,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.pipeline_state import PipelineState
@@ -43,12 +43,7 @@ from bridge.protocol.singer.state import (
     resume_point,
     resume_points,
 )
-
-Mode = Literal["append", "replace", "upsert"]
-METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
-"""What the settings call the modes."""
-Publication = Literal["append", "replace", "extend", "upsert"]
-"""What a barrier does with a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
 
 
 @dataclass(slots=True)
@@ -59,7 +54,7 @@ class StreamProgress:
     """
 
     name: str
-    mode: Mode
+    method: LoadMethod
     reason: str
     schema: TableSchema
     opened: int
@@ -93,7 +88,7 @@ class StreamProgress:
     @property
     def doubles(self) -> bool:
         """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
-        extends = self.mode == "replace" and self.swapped and self.former is not None and self.version == self.former
+        extends = self.method == OVERWRITE and self.swapped and self.former is not None and self.version == self.former
         return bool(extends and self.records and self.key_properties) and self.announced is None
 
 
@@ -103,7 +98,8 @@ class Barrier:
 
     state: Any
     merged: bool
-    publish: dict[str, Publication]
+    publish: dict[str, LoadMethod]
+    """The streams whose rows a commit makes visible, and how."""
     staged: dict[str, int]
     schemas: dict[str, TableSchema]
     end: bool
@@ -120,6 +116,12 @@ class Barrier:
     """Streams with RECORDs before the STATE."""
     stored: PipelineState | None = None
     """What the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
+    extends: frozenset[str] = frozenset()
+    """Streams of `publish` whose table an overwrite has replaced already: their rows are added to it."""
+
+    def replaces(self, stream: str) -> bool:
+        """Whether the stream's rows replace its table."""
+        return self.publish.get(stream) == OVERWRITE and stream not in self.extends
 
 
 class BarrierPolicy:
@@ -160,9 +162,9 @@ class BarrierPolicy:
         """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
         stream.opened = self._tick()
         if stream.name in self.staged:
-            if stream.mode != "replace":
+            if stream.method != OVERWRITE:
                 again = f"; or start the table again: --full -s {shlex.quote(stream.name)}"
-                hint = f"set load_method back to what it was{again if stream.mode != 'append' else ''}"
+                hint = f"set load_method back to what it was{again if stream.method != APPEND_ONLY else ''}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
         self.streams[stream.name] = stream
@@ -236,6 +238,7 @@ class BarrierPolicy:
             self._uncovered(publish, state) if end else (),
             self._unresumed(state) if end else frozenset(),
             frozenset(stream.name for stream in self.streams.values() if stream.records),
+            extends=frozenset(name for name in publish if self.streams[name].swapped),
         )
         self._note_barrier(barrier)
         return barrier
@@ -251,8 +254,8 @@ class BarrierPolicy:
             retained = retained | (set(self.committed["bookmarks"]) - spoke)
         return overlay(self.committed, declared, retained, self.muted)
 
-    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
-        publish: dict[str, Publication] = {}
+    def _choose(self, state: Any, end: bool) -> tuple[dict[str, LoadMethod] | None, dict[str, int]]:
+        publish: dict[str, LoadMethod] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
             if stream.name in self.held:
@@ -262,12 +265,12 @@ class BarrierPolicy:
             if end and self._has_nothing_new(stream):
                 continue
             if end or self._complete(stream):
-                publish[stream.name] = "extend" if stream.swapped else stream.mode
-            elif stream.waiting and stream.mode == "replace" and not stream.swapped:
+                publish[stream.name] = stream.method
+            elif stream.waiting and stream.method == OVERWRITE and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
             elif stream.waiting and self._covers(stream, state):
-                publish[stream.name] = "extend" if stream.swapped else stream.mode
+                publish[stream.name] = stream.method
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
         return publish, staged
@@ -280,7 +283,7 @@ class BarrierPolicy:
         is_apart = stream.is_apart or has_own_bookmark(state, stream.names)
         return stream.waiting and not is_apart and self._covered_elsewhere(stream, state)
 
-    def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
+    def _uncovered(self, publish: dict[str, LoadMethod], state: Any) -> tuple[str, ...]:
         """The streams with rows that a STATE committed earlier does not cover, though they resume from it.
 
         Full tables do not resume: the tap sends them again in any case. But a tap that ended before its first STATE may
@@ -289,7 +292,7 @@ class BarrierPolicy:
         if state != self.committed:
             return ()
         unresumed = set() if self._latest is None and not self.proves_end else self._not_resuming(state)
-        streams = (self.streams[name] for name, how in publish.items() if how == "append")
+        streams = (self.streams[name] for name, how in publish.items() if how == APPEND_ONLY)
         return tuple(s.name for s in streams if s.waiting and not s.keyed and s.name not in unresumed)
 
     def _unresumed(self, state: Any) -> frozenset[str]:
@@ -328,11 +331,11 @@ class BarrierPolicy:
         return bool(earlier) and stream.announced not in (None, *earlier)
 
     def _complete(self, stream: StreamProgress) -> bool:
-        return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
+        return stream.method == OVERWRITE and stream.activated is not None and stream.activated < self._marked
 
     def _has_nothing_new(self, stream: StreamProgress) -> bool:
         """Whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
-        if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
+        if stream.method != OVERWRITE or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         start = bookmark(self._start, stream.names)
         inside = isinstance(start, dict) and "version" in start and resume_point(self._start, stream.names) is not None
@@ -378,9 +381,9 @@ class BarrierPolicy:
         self.committed, self.staged = barrier.state, barrier.staged
         for name in barrier.activate:
             self.streams[name].activated = None
-        for name, mode in barrier.publish.items():
+        for name in barrier.publish:
             stream = self.streams[name]
-            if mode == "replace":
+            if barrier.replaces(name):
                 stream.swapped = True
                 versions = stream.versions - {None}
                 stream.version = versions.pop() if len(versions) == 1 else None

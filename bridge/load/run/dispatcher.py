@@ -12,7 +12,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
-from bridge.load.run.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
 from bridge.load.run.checks.changed_values import ChangedValues, text_columns
 from bridge.load.run.checks.commit_clock import CommitClock
 from bridge.load.run.checks.held_back import HeldBack
@@ -28,6 +28,7 @@ from bridge.load.tap.batch_files import Batches
 from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State, parse, version_of
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.redact import Redactor, redactor
 
 
@@ -142,7 +143,7 @@ class Dispatcher:
         if self._is_held(stream.name):
             self.counts[stream.name].records += message.lines
             return
-        if stream.mode == "replace":
+        if stream.method == OVERWRITE:
             self._note_version(stream, _version(message))
         elif stream.sweeps:
             stream.latest = _version(message, last=True)
@@ -239,9 +240,8 @@ class Dispatcher:
         self.policy.open(stream)
         if self._held:
             self._held.opened(stream)
-        self.counts[stream.name] = Counts(
-            METHODS[stream.mode], stream.reason, stream.names, changed=ChangedValues(stream.texts)
-        )
+        changed = ChangedValues(stream.texts)
+        self.counts[stream.name] = Counts(stream.method, stream.reason, stream.names, changed=changed)
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -293,7 +293,7 @@ class Dispatcher:
         """Have the rows so far committed by the key that they came under, and go on by the new one."""
         if stream.waiting:
             yield from self._seal(self._barrier(end=False), all_lines=False)
-        if stream.waiting and stream.mode == "upsert":
+        if stream.waiting and stream.method == UPSERT:
             barrier = barrier_before(self.policy, stream, only_at_end=self._rules.only_at_end)
             yield from self._seal(barrier, all_lines=True)
         yield KeyChanges()
@@ -301,7 +301,7 @@ class Dispatcher:
             return
         self._tables.rekey(stream, message)
         counts = self.counts[stream.name]
-        counts.load_method, counts.reason = METHODS[stream.mode], stream.reason
+        counts.load_method, counts.reason = stream.method, stream.reason
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -364,7 +364,7 @@ class Dispatcher:
             if message.stream not in self._rules.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
-        if stream.mode == "append" and not stream.sweeps and self._tables.is_new(stream.name):  # said once
+        if stream.method == APPEND_ONLY and not stream.sweeps and self._tables.is_new(stream.name):  # said once
             what = "an append-only table keeps rows of older versions unless hard_delete is set"
             self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
         self.policy.activate(stream, message.version)

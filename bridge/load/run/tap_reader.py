@@ -25,6 +25,7 @@ from bridge.load.tap.batch_files import Batches
 from bridge.load.tap.pipe import Feed
 from bridge.load.tap.pumps import SIGNAL_GRACE, Pumps
 from bridge.protocol.singer.messages import LONGEST_LINE, Reader
+from bridge.settings.destination import OVERWRITE
 from bridge.settings.redact import redactor
 
 _LISTED = 8
@@ -106,7 +107,7 @@ class TapReader:
         if dispatcher.has_state:
             return []
         loaded = (stream for stream in dispatcher.policy.streams if dispatcher.counts[stream].records)
-        return [stream for stream in loaded if methods[stream].mode != "replace"]
+        return [stream for stream in loaded if methods[stream].usual != OVERWRITE]
 
     def warnings(self) -> list[str]:
         """What the operator should know."""

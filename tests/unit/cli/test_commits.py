@@ -31,7 +31,7 @@ def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     shop.load("users", ID, ids(7, 8), keys=("id",))
     recover(shop.storage, "shop")
     repair(shop.storage, "shop")
-    shop.load("orders", ID, ids(9), mode="replace")
+    shop.load("orders", ID, ids(9), mode="overwrite")
     return shop
 
 

@@ -46,6 +46,7 @@ from bridge.protocol.schema.json_schema import source
 from bridge.protocol.schema.merging import without_variants
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
@@ -240,7 +241,7 @@ def _commit(
     barrier = Barrier(
         state=view.state,
         merged=False,
-        publish={work.stream: "append" for work in works},
+        publish={work.stream: APPEND_ONLY for work in works},
         staged={stream: stage.version for stream, stage in view.staged.items()},
         schemas={work.stream: work.schema for work in works},
         end=False,

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bridge.errors import BridgeError, DataError, StreamsHeldBack
 from bridge.lake.log import Snapshot
-from bridge.load.run.barriers import Barrier, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier, StreamProgress
 from bridge.load.run.checks.changed_values import COMPLETE
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
@@ -34,6 +34,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.replication import yaml_text
 from bridge.protocol.singer.state import has_own_bookmark, is_empty, is_flat, resume_points, shared_part
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
 from bridge.settings.options import Pipeline
 
 
@@ -60,7 +61,7 @@ class HeldBack:
     def opened(self, stream: StreamProgress) -> None:
         """Note a stream of this run; it is held back if one of its family is."""
         one = self._id(stream.name)
-        is_full = stream.mode == "replace" or replication_method(self._catalog, one) == "FULL_TABLE"
+        is_full = stream.method == OVERWRITE or replication_method(self._catalog, one) == "FULL_TABLE"
         stream.is_apart = is_full or self._parent(one) is not None
         with self._lock:
             self._read[one] = stream
@@ -112,9 +113,9 @@ class HeldBack:
     def left_out(self, stream: str, *, is_staged: bool) -> StreamProgress:
         """The progress of a stream whose first SCHEMA cannot be used. `is_staged`: its table is half loaded."""
         is_full = replication_method(self._catalog, stream) == "FULL_TABLE"
-        replaces = is_staged or is_full or self._pipeline.load_method(stream) == "overwrite"
-        mode: Mode = "replace" if replaces else "append"
-        progress = StreamProgress(stream, mode, "held back", TableSchema(pa.schema([])), 0, [])
+        replaces = is_staged or is_full or self._pipeline.load_method(stream) == OVERWRITE
+        method: LoadMethod = OVERWRITE if replaces else APPEND_ONLY
+        progress = StreamProgress(stream, method, "held back", TableSchema(pa.schema([])), 0, [])
         progress.other_names = tuple(name for name in self._pipeline.names_of(stream) if name != stream)
         return progress
 
@@ -178,7 +179,7 @@ class HeldBack:
         if resume_points(before, ignoring=names) == resume_points(state, ignoring=names):
             return
         for stream in list(self._read.values()):
-            if stream.name not in names and (stream.mode != "append" or stream.name not in barrier.publish):
+            if stream.name not in names and (stream.method != APPEND_ONLY or stream.name not in barrier.publish):
                 continue  # rows that are merged or replaced are not doubled if they come again
             own = stream.is_apart or any(has_own_bookmark(each, stream.names) for each in (before, state))
             if stream.name in barrier.read and not own:

@@ -22,6 +22,7 @@ from bridge.load.run.tables.methods import Method
 from bridge.protocol.singer.catalog import Catalog, replication_method
 from bridge.protocol.singer.moves import short_bookmark
 from bridge.protocol.singer.state import bookmark, is_null, standing_point
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 
 _EARLIER, _FEWEST = 10, 5
@@ -71,7 +72,7 @@ class LoadedRun:
         last = earlier[0].marks if earlier else {}
         new = {kind: [one for one in streams if one not in last.get(kind, ())] for kind, streams in marks.items()}
         # Of appended rows without a STATE another warning tells, in each run.
-        new[NO_STATE] = [one for one in new.get(NO_STATE, ()) if self.methods[one].mode == "upsert"]
+        new[NO_STATE] = [one for one in new.get(NO_STATE, ()) if self.methods[one].usual == UPSERT]
         details = usual | {name: self._at(name) for name in new.get(STANDSTILL, ())}
         return Judgement(marks, [self._warning(kind, new[kind], details) for kind in new if new[kind]])
 
@@ -89,7 +90,7 @@ class LoadedRun:
     def _unknown_position(self) -> Iterator[str]:
         """Yield the streams without a STATE, apart from those that are to be appended to, or of unknown replication."""
         for stream in self.without_state:
-            if self.methods[stream].is_known and self.pipeline.load_method(stream) != "append-only":
+            if self.methods[stream].is_known and self.pipeline.load_method(stream) != APPEND_ONLY:
                 yield stream
 
     def _standing(self, earlier: Sequence[RunRecord]) -> Iterator[str]:
@@ -109,13 +110,13 @@ class LoadedRun:
     def _repeats(self, stream: str, counts: Counts, earlier: Sequence[RunRecord]) -> bool:
         """Whether these are the rows at the bookmark, as after one UPDATE of many: few of the table, always as many."""
         table = self.after.table(self.pipeline.names_of(stream))
-        if counts.load_method != "upsert" or not table or counts.committed * _SHARE >= table.rows:
+        if counts.load_method != UPSERT or not table or counts.committed * _SHARE >= table.rows:
             return False
         return all(run.streams[stream].records == counts.committed for run in earlier)
 
     def _is_incremental(self, stream: str) -> bool:
         method, declared = self.methods.get(stream), replication_method(self.catalog, stream)
-        if method is None or method.mode == "replace" or self.pipeline.stream(stream).lookback is not None:
+        if method is None or method.usual == OVERWRITE or self.pipeline.stream(stream).lookback is not None:
             return False
         by_key = bool(method.bookmark) or is_null(self.after.state, self.pipeline.names_of(stream))
         return declared == "INCREMENTAL" or (declared is None and by_key)
@@ -138,7 +139,7 @@ def _stood(run: RunRecord, stream: str, names: tuple[str, ...], point: object) -
     return bool(
         result
         and result.records > 1
-        and result.load_method != "overwrite"  # as a full run does
+        and result.load_method != OVERWRITE  # as a full run does
         and standing_point(run.state_before, names) == point
         and standing_point(run.state, names) == point
     )

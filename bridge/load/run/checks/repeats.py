@@ -21,6 +21,7 @@ from bridge.load.run.tables.methods import Method, outlook
 from bridge.load.tap.catalog_overrides import unmatched_globs
 from bridge.protocol.singer.order import is_before
 from bridge.protocol.singer.state import bookmark, is_empty, is_flat, is_null, resume_point
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
 _FILES = 4
@@ -88,10 +89,10 @@ class Seen:
     def _added(self, counts: Mapping[str, Counts]) -> Iterator[Added]:
         for stream, count in counts.items():
             method, table = self.methods.get(stream), self.after.tables.get(stream)
-            if count.load_method != "append-only" or not count.committed or not method or not table:
+            if count.load_method != APPEND_ONLY or not count.committed or not method or not table:
                 continue
             names = self.pipeline.names_of(stream)
-            chosen = self.pipeline.load_method(stream) == "append-only"
+            chosen = self.pipeline.load_method(stream) == APPEND_ONLY
             if self.piped:  # append-only is the default there, so perhaps nobody chose it
                 chosen = not self.before.table(names)
             yield Added(stream, names, method, count.committed, table, chosen)

@@ -17,7 +17,6 @@ from bridge.lake.records import TableState
 from bridge.lake.runs import Difference
 from bridge.lake.storage import Storage
 from bridge.lake.table_columns import read_columns
-from bridge.load.run.barriers import Mode
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Result
 from bridge.load.run.tables.methods import of_catalog
@@ -38,6 +37,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.state import bookmark
 from bridge.settings.commands import reload
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
 from bridge.settings.options import Pipeline
 
 _CLEAR = 1.5
@@ -53,7 +53,7 @@ class Stream:
     name: str
     method: str
     """INCREMENTAL, LOG_BASED or FULL_TABLE."""
-    mode: Mode
+    load_method: LoadMethod
     key: str = ""
     """The replication key."""
     expects_all: bool = True
@@ -137,14 +137,14 @@ def comparable(pipeline: Pipeline, config: Mapping[str, Any], entry: StreamEntry
     elsewhere = root_facts(entry).get("schema-name") and config.get("dbname", database) not in (None, database)
     if not is_selected(entry) or pipeline.destination.shared or keys.transform or config.get("stream_maps"):
         return None
-    mode = of_catalog(pipeline, catalog, name).mode
-    is_repeated = mode == "append" and method == "FULL_TABLE"
-    is_partial = mode == "replace" and method != "FULL_TABLE"
+    usual = of_catalog(pipeline, catalog, name).usual
+    is_repeated = usual == APPEND_ONLY and method == "FULL_TABLE"
+    is_partial = usual == OVERWRITE and method != "FULL_TABLE"
     if (elsewhere and database) or method is None or is_repeated or is_partial:
         return None
     # Keys of the user's own may merge rows, and a start or a lookback leaves rows to none or to a later run.
     expects_all = not (keys.key_properties or keys.lookback or config.get("start_date") or config.get("limit"))
-    return Stream(name, method, mode, replication_key(catalog, name) or "", expects_all)
+    return Stream(name, method, usual, replication_key(catalog, name) or "", expects_all)
 
 
 def mark_of(state: Any, names: tuple[str, ...], key: str) -> Mark | None:
@@ -158,7 +158,7 @@ def mark_of(state: Any, names: tuple[str, ...], key: str) -> Mark | None:
 
 def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None, after: RowCount) -> Difference | None:
     """How a table differs from its source; None if it does not, or if nobody can tell."""
-    is_by_key, may_have_more = stream.method == "INCREMENTAL", stream.mode == "append"
+    is_by_key, may_have_more = stream.method == "INCREMENTAL", stream.load_method == APPEND_ONLY
     if not is_by_key and before != after:
         return None
     if lake > after.rows * (_CLEAR if after.is_estimate else 1) and not may_have_more:

@@ -15,7 +15,6 @@ from bridge.lake.records import TapGroup
 from bridge.lake.schemas import read_schema
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
-from bridge.load.run.barriers import METHODS
 from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.run.checks.fingerprint import fingerprint, noticed
 from bridge.load.run.checks.resume import completed, leave_out
@@ -37,6 +36,7 @@ from bridge.load.write.keys import refuse_new_columns
 from bridge.protocol.singer.catalog import Catalog, key_properties, record_name, selected_streams, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
+from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 
 
@@ -200,12 +200,12 @@ def _texts(
     for entry in catalog["streams"] if catalog else ():
         name = record_name(entry)
         table = view.table(pipeline.names_of(name))
-        if stream_id(entry) not in selected or not (table and table.schema) or placement.expected(name)[1] == "replace":
+        if stream_id(entry) not in selected or not (table and table.schema) or placement.expected(name)[1] == OVERWRITE:
             continue
         message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
         before = read_schema(storage, pipeline.name, table.schema)
         try:
-            if placement.expected(name)[0].mode == "upsert" and not pipeline.stream(name).key_properties:
+            if placement.expected(name)[0].usual == UPSERT and not pipeline.stream(name).key_properties:
                 refuse_new_columns(before.arrow, name, key_properties(entry))
             incoming = placement.incoming(message)
             if incoming.statement is None:
@@ -218,9 +218,7 @@ def _texts(
 def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
     """What later runs do by default with streams whose replication nobody declares."""
     existing = {name for name in methods if view.table(pipeline.names_of(name))}
-    return outlook(
-        (name, method) for name, method in methods.items() if method.mode == "upsert" or name not in existing
-    )
+    return outlook((name, method) for name, method in methods.items() if method.usual == UPSERT or name not in existing)
 
 
 def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:
@@ -228,7 +226,7 @@ def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], sta
     live = view.table(names)
     return {
         "stream": names[0],
-        "load_method": METHODS[mode],
+        "load_method": mode,
         "reason": reason,
         "rows_now": live.rows if live else 0,
         "bookmark": bookmark(state, names),

@@ -32,6 +32,7 @@ from bridge.protocol.singer.catalog import (
     stream_id,
 )
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.destination import OVERWRITE
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import View
 
@@ -134,7 +135,7 @@ class PlannedViews:
         message = Schema(stream, entry.get("schema") or {}, key_properties(entry), None)
         try:
             evolution = self._tables.evolution(message)
-            stays = self._tables.expected(stream)[1] != "replace" or evolution.schema_policy != "evolve"
+            stays = self._tables.expected(stream)[1] != OVERWRITE or evolution.schema_policy != "evolve"
             columns = _Columns(stream, table if stays else None, self._tables.incoming(message), evolution)
             columns.after()
         except (DataError, SettingsError):

@@ -9,6 +9,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.state.lookback import Lookback
 from bridge.load.slots.guard import SlotGuard
 from bridge.protocol.singer.state import is_empty, resumable_versions, without
+from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 
 
@@ -46,7 +47,7 @@ class StartStates:
         return lookback.start(state) if looks_back else state, lookback
 
     def _overwritten(self, stream: str) -> bool:
-        return self._pipeline.load_method(stream) == "overwrite"
+        return self._pipeline.load_method(stream) == OVERWRITE
 
     def _version(self, stream: str) -> int | None:
         """The `version` of a stream's rows in the lake, looked up by all of its names."""
@@ -58,6 +59,6 @@ class StartStates:
         streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
         unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in streams if self._pipeline.load_method(stream) != "upsert"]
+        twice = [stream for stream in streams if self._pipeline.load_method(stream) != UPSERT]
         still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
         return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from bridge.errors import SettingsError
 from bridge.lake.records import TableState
-from bridge.load.run.barriers import Mode
 from bridge.protocol.singer.catalog import (
     Catalog,
     key_properties,
@@ -22,9 +22,9 @@ from bridge.protocol.singer.catalog import (
     stream_entry,
 )
 from bridge.protocol.singer.replication import yaml_text
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
 from bridge.settings.options import Pipeline
 
-_MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
 
 
@@ -32,7 +32,7 @@ _LISTED = 8
 class Method:
     """How one stream is loaded, apart from flags of a single run. `is_known`: somebody says how it is replicated."""
 
-    mode: Mode
+    usual: LoadMethod
     reason: str
     is_known: bool
     keys: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class Method:
     @property
     def watched(self) -> tuple[str, ...]:
         """Columns that tell which rows have changed: the tap does not see again a row that has none."""
-        return self.resumes_by if self.mode != "replace" else ()
+        return self.resumes_by if self.usual != OVERWRITE else ()
 
     @property
     def each_run(self) -> str:
         """What each further run does with the table, in a few words."""
-        if self.mode == "replace":
+        if self.usual == OVERWRITE:
             return "replaces the table"
-        if self.mode == "upsert":
+        if self.usual == UPSERT:
             what = "changes" if self.is_known else "all rows again"
             return f"{what}, merged by {', '.join(self.keys)}" if self.keys else f"{what}, merged by key"
         if self.is_known:
@@ -61,32 +61,32 @@ class Method:
 
 
 def load_method(
-    setting: str,
+    setting: Literal["auto", LoadMethod],
     method: str | None,
     bookmarks: Sequence[str] | None,
     keys: Sequence[str] = (),
     *,
     shared: bool = False,
-) -> tuple[Mode, str]:
+) -> tuple[LoadMethod, str]:
     """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
 
     To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
     """
     by_key = f"by key {', '.join(keys)}"
     if setting != "auto":
-        return _MODES[setting], "as set"
+        return setting, "as set"
     if method == "FULL_TABLE":
-        return "replace", "the catalog says FULL_TABLE"
+        return OVERWRITE, "the catalog says FULL_TABLE"
     if method == "LOG_BASED" and keys and not shared:
-        return "upsert", f"the catalog says LOG_BASED: {by_key}"
+        return UPSERT, f"the catalog says LOG_BASED: {by_key}"
     if method:
-        return "append", f"the catalog says {method}"
+        return APPEND_ONLY, f"the catalog says {method}"
     if bookmarks:
-        return "append", f"incremental: bookmark {', '.join(bookmarks)}"
+        return APPEND_ONLY, f"incremental: bookmark {', '.join(bookmarks)}"
     if keys and not shared:
-        return "upsert", f"no replication method is known: {by_key}"
+        return UPSERT, f"no replication method is known: {by_key}"
     why = "a shared table is only added to" if shared else "no key"
-    return "append", f"no replication method is known, and {why}"
+    return APPEND_ONLY, f"no replication method is known, and {why}"
 
 
 def decide(
@@ -94,7 +94,7 @@ def decide(
 ) -> Method:
     """How a stream is loaded that has these bookmark and key columns."""
     method, setting = replication_method(catalog, stream), pipeline.load_method(stream)
-    mode, reason = load_method(setting, method, bookmarks, keys, shared=pipeline.destination.shared)
+    usual, reason = load_method(setting, method, bookmarks, keys, shared=pipeline.destination.shared)
     glob = pipeline.glob_of(stream, "load_method")
     if glob and setting != "auto":
         reason = f"as set for {glob}"
@@ -104,7 +104,7 @@ def decide(
     resumes_by = columns if method == "INCREMENTAL" or (method is None and bookmarks) else ()
     entry = stream_entry(catalog, stream)
     parent = pipeline.stream(stream).parent or (root_facts(entry).get("parent-tap-stream-id") if entry else "")
-    return Method(mode, reason, is_known, tuple(keys), ", ".join(columns), str(parent or ""), resumes_by)
+    return Method(usual, reason, is_known, tuple(keys), ", ".join(columns), str(parent or ""), resumes_by)
 
 
 def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:
@@ -121,7 +121,7 @@ def is_merged(pipeline: Pipeline, stream: str, table: TableState | None) -> bool
     None: the settings leave it open, and an older version loaded the table, which did not note it.
     """
     setting = pipeline.load_method(stream)
-    if setting == "upsert" or (table and table.upserts):
+    if setting == UPSERT or (table and table.upserts):
         return True
     is_open = setting == "auto" and table is not None and table.schema is not None
     return None if is_open and table and table.upserts is None else False
@@ -135,8 +135,8 @@ def _listed(names: Sequence[str]) -> str:
 def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True) -> list[str]:
     """What a further run does with streams whose replication nobody declares: one line for each kind."""
     unknown = [(name, method) for name, method in methods if not method.is_known]
-    merged = [name for name, method in unknown if method.mode == "upsert"]
-    added = [name for name, method in unknown if method.mode == "append"]
+    merged = [name for name, method in unknown if method.usual == UPSERT]
+    added = [name for name, method in unknown if method.usual == APPEND_ONLY]
     lines = []
     if merged and merged_before:
         lines.append(

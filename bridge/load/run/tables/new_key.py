@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from bridge.errors import DataError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
 
 _HINT = "set key_properties for it under streams, to the key of all of its rows"
 
@@ -29,9 +30,9 @@ def allows_null(schema: Any) -> bool:
     return type_ == "null" or (isinstance(type_, list) and "null" in type_)
 
 
-def sweeps(mode: Mode, layout: TableLayout) -> bool:
+def sweeps(method: LoadMethod, layout: TableLayout) -> bool:
     """Whether a complete version removes or marks older rows in place."""
-    return mode == "upsert" or (mode == "append" and layout.hard_delete is not None)
+    return method == UPSERT or (method == APPEND_ONLY and layout.hard_delete is not None)
 
 
 def was_swept(message: Schema, columns: TableSchema | None) -> bool:
@@ -40,21 +41,21 @@ def was_swept(message: Schema, columns: TableSchema | None) -> bool:
     return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)
 
 
-def without_key(mode: Mode, layout: TableLayout, *, swept: bool) -> TableLayout:
+def without_key(method: LoadMethod, layout: TableLayout, *, swept: bool) -> TableLayout:
     """The layout of a table that may have lost its key: its rows of older versions are still removed or marked."""
-    return replace(layout, hard_delete=bool(layout.hard_delete)) if mode == "append" and swept else layout
+    return replace(layout, hard_delete=bool(layout.hard_delete)) if method == APPEND_ONLY and swept else layout
 
 
-def take_key(stream: StreamProgress, mode: Mode, reason: str, keys: list[str], layout: TableLayout) -> None:
+def take_key(stream: StreamProgress, method: LoadMethod, reason: str, keys: list[str], layout: TableLayout) -> None:
     """Go on with a new key. Raises `DataError` if rows came that can neither be merged by the old one nor wait."""
-    if stream.records and "replace" in (stream.mode, mode):
+    if stream.records and OVERWRITE in (stream.method, method):
         hint = f"{_HINT}; or run without --full"
         raise DataError("the key changes within an overwrite", hint=hint, stream=stream.name)
-    if stream.mode == "append" and stream.waiting:
+    if stream.method == APPEND_ONLY and stream.waiting:
         what = "a key comes within a run, after rows that have none and that no STATE covers"
         raise DataError(what, hint=_HINT, stream=stream.name)
-    stream.mode, stream.reason, stream.key_properties = mode, reason, keys
-    stream.keyed, stream.sweeps = bool(layout.keys), sweeps(mode, layout)
+    stream.method, stream.reason, stream.key_properties = method, reason, keys
+    stream.keyed, stream.sweeps = bool(layout.keys), sweeps(method, layout)
 
 
 def barrier_before(policy: BarrierPolicy, stream: StreamProgress, *, only_at_end: bool) -> Barrier:
@@ -70,5 +71,5 @@ def barrier_before(policy: BarrierPolicy, stream: StreamProgress, *, only_at_end
     stream.versions.clear()
     read = frozenset(one.name for one in policy.streams.values() if one.records)
     return Barrier(
-        policy.committed, False, {stream.name: "upsert"}, dict(policy.staged), schemas, False, from_tap=False, read=read
+        policy.committed, False, {stream.name: UPSERT}, dict(policy.staged), schemas, False, from_tap=False, read=read
     )

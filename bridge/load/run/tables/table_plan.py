@@ -17,7 +17,7 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
-from bridge.load.run.barriers import Mode, StreamProgress
+from bridge.load.run.barriers import StreamProgress
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.run.tables.methods import Method, decide, of_catalog, refusal
 from bridge.load.run.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
@@ -38,6 +38,7 @@ from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.replication import yaml_value
 from bridge.protocol.singer.state import continues, is_empty, is_flat, resume_point
 from bridge.settings.commands import reload, selecting
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
 
@@ -96,22 +97,22 @@ class TablePlanner:
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
         """Those of the streams whose tables this run replaces."""
-        return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
+        return {stream for stream in streams if self.method(stream, None)[0] == OVERWRITE}
 
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
         """A stream's progress, and its table's columns, if any. Raises `LakeError` if somebody else owns the table."""
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
         method = self._method(message)
-        mode, reason = self._mode(method)
+        mode, reason = self._of_run(method)
         table = self._view.tables.get(message.stream)
         self.layouts[message.stream] = target = self._keyed(message, self._layout(message.stream))
         others = self._claim(message.stream, mode)
         staged = None if self._full else self._view.staged.get(message.stream)
-        extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
+        extends = mode == OVERWRITE and not self._full and not staged and self._continues(message.stream, table)
         # Otherwise the old table is replaced, and only files that an earlier run staged have columns to keep.
         evolution = self.evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
-        stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
+        stays = mode != OVERWRITE or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         self._refuse_view(message.stream, table, columns)
@@ -119,7 +120,7 @@ class TablePlanner:
             refuse_new_columns(columns.arrow, message.stream, target.keys)
         if staged:
             self._check_folders(message.stream, staged.partition_by or ())
-        elif table and table.files and (mode != "replace" or extends):
+        elif table and table.files and (mode != OVERWRITE or extends):
             self._check_folders(message.stream, table.partition_by)
         for owner, other in tables_of(self._storage, others).items():
             if other.files:
@@ -133,7 +134,7 @@ class TablePlanner:
         stream.former = table.version if table else None
         stream.sweeps = sweeps(mode, target)
         self.methods[message.stream] = method
-        if mode == "append" and self._repeats(message.stream, method):
+        if mode == APPEND_ONLY and self._repeats(message.stream, method):
             stream.refused = refusal(self._pipeline, [message.stream], piped=self._piped)
         if extends and table:
             stream.swapped, stream.version = True, table.version
@@ -178,7 +179,7 @@ class TablePlanner:
             sort_by=view.keys,
             file_size=self._pipeline.destination.file_size,
         )
-        self._claim(name, "append")
+        self._claim(name, APPEND_ONLY)
 
     def incoming(self, message: Schema) -> IncomingSchema:
         """What a SCHEMA brings to its table, as the settings shape it. Raises `SettingsError`, `DataError`."""
@@ -194,7 +195,7 @@ class TablePlanner:
         own, method = self._pipeline.stream(stream).hard_delete, self._method(message)
         hard = self._pipeline.destination.hard_delete if own is None else own
         target = replace(target, hard_delete=hard, watched=method.watched)
-        if method.mode != "upsert":
+        if method.usual != UPSERT:
             return target
         keys = self._keys(message)
         if not keys:
@@ -230,7 +231,7 @@ class TablePlanner:
     def keys(self, message: Schema) -> list[str]:
         """The columns that are never null: the table's keys; an upsert's where null is not allowed."""
         keys = self._keys(message)
-        if self._method(message).mode != "upsert":
+        if self._method(message).usual != UPSERT:
             return keys
         properties = message.schema.get("properties") or {}
         return [key for key in keys if not allows_null(properties.get(key))]
@@ -249,31 +250,31 @@ class TablePlanner:
     def changes_key(self, stream: StreamProgress, message: Schema) -> bool:
         """Whether a later SCHEMA of the run has rows merged by another key."""
         other = set(self._keys(message)) != set(stream.key_properties)
-        return other and (stream.keyed or self._method(message).mode == "upsert")
+        return other and (stream.keyed or self._method(message).usual == UPSERT)
 
     def rekey(self, stream: StreamProgress, message: Schema) -> None:
         """Go on by the key of a later SCHEMA. Raises `DataError`, `SettingsError` where that cannot be."""
         method, layout = self._method(message), self.layouts[stream.name]
         layout = self._keyed(message, replace(layout, keys=(), changes=False))
-        layout = without_key(self._mode(method)[0], layout, swept=stream.keyed)
-        take_key(stream, *self._mode(method), self._keys(message), layout)
+        layout = without_key(self._of_run(method)[0], layout, swept=stream.keyed)
+        take_key(stream, *self._of_run(method), self._keys(message), layout)
         self.layouts[stream.name], self.methods[stream.name] = layout, method
         stream.evolution = self.evolution(message)
-        if stream.mode == "append" and self._repeats(stream.name, method):
+        if stream.method == APPEND_ONLY and self._repeats(stream.name, method):
             stream.refused = refusal(self._pipeline, [stream.name], piped=self._piped)
 
     def is_new(self, stream: str) -> bool:
         """Whether the stream had no table before this run."""
         return stream not in self._view.tables
 
-    def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[Mode, str]:
+    def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[LoadMethod, str]:
         """A stream's mode and the reason for it."""
-        return self._mode(self._decide(stream, bookmarks, keys))
+        return self._of_run(self._decide(stream, bookmarks, keys))
 
-    def expected(self, stream: str) -> tuple[Method, Mode, str]:
+    def expected(self, stream: str) -> tuple[Method, LoadMethod, str]:
         """A stream's method as its catalog entry says it; and the mode of this run, and its reason."""
         method = self._or_whole(stream, of_catalog(self._pipeline, self._catalog_of(stream), stream))
-        return method, *self._mode(method)
+        return method, *self._of_run(method)
 
     def _catalog_of(self, stream: str) -> Catalog | None:
         """The catalog with this stream alone: to look it up among thousands takes long."""
@@ -286,13 +287,13 @@ class TablePlanner:
 
     def _or_whole(self, stream: str, method: Method) -> Method:
         if stream in self._whole and self._pipeline.load_method(stream) == "auto":
-            return replace(method, mode="replace", reason="the tap discovers it as FULL_TABLE", is_known=True)
+            return replace(method, usual=OVERWRITE, reason="the tap discovers it as FULL_TABLE", is_known=True)
         return method
 
-    def _mode(self, method: Method) -> tuple[Mode, str]:
-        if self._full and not (method.mode != "replace" and self._append):
-            return "replace", "--full"
-        return method.mode, method.reason
+    def _of_run(self, method: Method) -> tuple[LoadMethod, str]:
+        if self._full and not (method.usual != OVERWRITE and self._append):
+            return OVERWRITE, "--full"
+        return method.usual, method.reason
 
     def _method(self, message: Schema) -> Method:
         return self._decide(message.stream, message.bookmark_properties, self._keys(message))
@@ -306,7 +307,7 @@ class TablePlanner:
         for stream in streams:
             method, mode, _ = self.expected(stream)
             entry = self._entries.get(stream)
-            if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
+            if mode == APPEND_ONLY and entry and declares_keys(entry) and self._repeats(stream, method):
                 repeated.append(stream)
         return repeated
 
@@ -314,7 +315,7 @@ class TablePlanner:
         """Whether the table has rows that the tap will send again, as no bookmark says where it resumes."""
         names, state = self._pipeline.names_of(stream), self._view.state
         table = self._view.table(names)
-        if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
+        if self._full or method.is_known or method.usual != APPEND_ONLY or not table or not table.rows:
             return False
         if is_flat(state) and not is_empty(state):
             return False  # one position for the whole tap
@@ -346,12 +347,12 @@ class TablePlanner:
             logs = TableLogs(Log(self._storage, self._pipeline.name))
             logs.of(self.layouts[stream].folder, stream, format_).check(None)
 
-    def _claim(self, stream: str, mode: Mode) -> list[Owner]:
+    def _claim(self, stream: str, method: LoadMethod) -> list[Owner]:
         """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours.
 
         A table that nobody may share is only claimed by `claim_tables`.
         """
-        shared, folder, me = self._may_share(stream, mode), self.layouts[stream].folder, self._owner(stream)
+        shared, folder, me = self._may_share(stream, method), self.layouts[stream].folder, self._owner(stream)
         if shared:
             others = claim(self._storage, folder, me, shared=True)
             self.shared.add(stream)
@@ -379,12 +380,12 @@ class TablePlanner:
         others = others_of(self._storage, layout.folder, self._owner(stream), shared=self._may_share(stream, mode))
         self._check_contents(stream, others)
         self._refuse_view(stream, table, None)
-        if table and table.files and mode != "replace":
+        if table and table.files and mode != OVERWRITE:
             self._check_folders(stream, table.partition_by)
 
-    def _may_share(self, stream: str, mode: Mode) -> bool:
+    def _may_share(self, stream: str, method: LoadMethod) -> bool:
         shared = self._pipeline.destination.shared
-        if shared and mode != "append":
+        if shared and method != APPEND_ONLY:
             hint = "set load_method to append-only, or give the pipeline a table of its own"
             raise SettingsError("a shared table can only be appended to", hint=hint, stream=stream)
         return shared

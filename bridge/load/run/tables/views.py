@@ -200,7 +200,7 @@ class ViewTables:
         with placed(self._pipeline, view):
             typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
-        anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
+        anew = anew or is_outdated or (change is not None and change.replaces) or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
         files, replaced = self._files(typed, source, None if anew else old, seq)
@@ -214,7 +214,7 @@ class ViewTables:
             adds = [write_empty(self._context, seq, view.name, schema).add()]
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
         whole = removes and len(removes) == len(existing)
-        return state.change(view.name, adds, removes, mode="replace" if whole else "append")
+        return state.change(view.name, adds, removes, replaces=bool(whole))
 
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""

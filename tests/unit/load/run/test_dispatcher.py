@@ -35,7 +35,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 def opened(message: Schema) -> tuple[StreamProgress, TableSchema | None]:
     """Every stream is appended."""
     columns = from_singer(message.schema, [])
-    return StreamProgress(message.stream, "append", "", columns, 0, []), None
+    return StreamProgress(message.stream, "append-only", "", columns, 0, []), None
 
 
 class Taking:

@@ -38,7 +38,7 @@ class Taking:
         self.dispatcher = Dispatcher(BarrierPolicy(None, staged={}), self.spool, tables, rules)
 
     def _opened(self, message: Schema) -> Opened:
-        return StreamProgress(message.stream, "append", "", TableSchema(pa.schema([])), 0, []), self.table
+        return StreamProgress(message.stream, "append-only", "", TableSchema(pa.schema([])), 0, []), self.table
 
     def _incoming(self, message: Schema) -> IncomingSchema:
         return ColumnPlan("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(

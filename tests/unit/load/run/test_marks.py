@@ -89,7 +89,7 @@ def test_a_bookmark_that_stands_still(runs: Runs) -> None:
     [
         (0, at(7), BY_AT),  # nothing new
         (1, at(7), BY_AT),  # the row at the bookmark
-        (20, {"bookmarks": {"s": {"version": 1, "full": True}}}, Method("replace", "", True)),
+        (20, {"bookmarks": {"s": {"version": 1, "full": True}}}, Method("overwrite", "", True)),
         (20, {"bookmarks": {"s": {"full": True}}}, Method("upsert", "", False, ("id",))),  # nobody says incremental
         (20, {"bookmarks": {"s": {}}}, BY_AT),
         (20, at(f"{datetime.now(timezone.utc) - timedelta(hours=1):%Y-%m-%d}"), BY_AT),  # the day is not over
@@ -157,7 +157,7 @@ def test_rows_without_a_state(runs: Runs) -> None:
     assert first.marks == {"no_state": ["s"]}
     assert "on_no_state: fail" in first.warnings[0]
     assert runs.run(20, None, without_state=["s"]).warnings == []
-    appended, unknown = Method("append", "", True), Method("upsert", "", False, ("id",))
+    appended, unknown = Method("append-only", "", True), Method("upsert", "", False, ("id",))
     other = Runs(runs.root / "b").run(20, None, appended, without_state=["s"])
     assert (other.marks, other.warnings) == ({"no_state": ["s"]}, [])
     assert Runs(runs.root / "c").run(20, None, unknown, without_state=["s"]).marks == {}

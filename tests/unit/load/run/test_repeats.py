@@ -83,7 +83,7 @@ def test_a_decided_key_merges(tmp_path: Path) -> None:
     (tmp_path / "p/s/old.parquet").touch()
     made = placement(tmp_path, None)
     opened, _ = made.open(Schema("s", {"properties": {"id": {"type": "integer"}}}, ["id"], None))
-    assert (opened.mode, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
+    assert (opened.method, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
 
 
 def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_what_each_run_does(tmp_path: Path, facts: Any, said: str) -> None:
 
 def test_the_outlook_is_a_line_a_kind() -> None:
     """Two hundred streams are two lines."""
-    merged, added = Method("upsert", "", False, ("id",)), Method("append", "", False)
+    merged, added = Method("upsert", "", False, ("id",)), Method("append-only", "", False)
     lines = outlook([*((f"a{n}", merged) for n in range(100)), *((f"b{n}", added) for n in range(100))])
     assert len(lines) == 2
     assert "a0, a1, a2, a3, a4, a5, a6, a7 and 92 more" in lines[0]
-    assert outlook([("known", Method("append", "", True))]) == []
+    assert outlook([("known", Method("append-only", "", True))]) == []
 
 
 @pytest.mark.parametrize("upserts", [True, False, None])
@@ -133,7 +133,7 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     pq.write_table(pa.table({"id": list(range(len(lows))), "at": lows}), root / "p/s/new.parquet")
     grown = TableState("p/s", None, ROWS.files | {"new.parquet": LiveFile(1, rows)})
     counts = Counts("append-only", "", committed=rows)
-    method = given.get("method", Method("append", "", True, (), "at"))
+    method = given.get("method", Method("append-only", "", True, (), "at"))
     settings = given.get("settings", pipeline(root))
     old = Snapshot(1, PipelineState(before), {"s": ROWS} if given.get("there", True) else {})
     view = Seen(
@@ -211,7 +211,7 @@ def test_old_rows_that_were_written_again_are_not_new(tmp_path: Path, kind: str)
     }
     change = table.change("s", adds, ["old.parquet"])
     _, after = Log(storage, "p").create(before, CommitRecord(n=2, state=at("2024-01-04"), tables=[change], **facts))
-    checked = Seen(pipeline(tmp_path), {"s": Method("append", "", True, (), "at")}, before, after, piped=False)
+    checked = Seen(pipeline(tmp_path), {"s": Method("append-only", "", True, (), "at")}, before, after, piped=False)
     warnings = checked.warnings({"s": Counts("append-only", "", committed=1)}, storage)
     assert bool(warnings) == (kind == "parquet")  # there a file that is written again keeps its name
 
@@ -222,7 +222,7 @@ def test_no_bookmark_at_all(tmp_path: Path) -> None:
     assert text.startswith("rows were added, and no bookmark came with them: s.")
     chosen = with_streams(tmp_path, s=StreamKeys(load_method="append-only"))
     assert seen(tmp_path, None, None, [day(1)], settings=chosen) == []
-    child = Method("append", "", True, (), "at", parent="up")
+    child = Method("append-only", "", True, (), "at", parent="up")
     assert seen(tmp_path, None, None, [day(1)], method=child) == []
     flat = {"page": 7}
     assert seen(tmp_path, flat, flat, [day(1)]) == []

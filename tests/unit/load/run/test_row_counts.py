@@ -19,9 +19,9 @@ from bridge.settings.destination import StreamKeys
 from tests.unit.load.run.test_table_plan import pipeline
 
 BY_KEY = Stream("s", "INCREMENTAL", "upsert", "at")
-APPENDED = Stream("s", "INCREMENTAL", "append", "at")
+APPENDED = Stream("s", "INCREMENTAL", "append-only", "at")
 LOOKS_BACK = Stream("s", "INCREMENTAL", "upsert", "at", expects_all=False)
-COPIED = Stream("s", "FULL_TABLE", "replace")
+COPIED = Stream("s", "FULL_TABLE", "overwrite")
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,7 @@ def test_rows_that_were_held(shop: Shop) -> None:
     schema = run.take({"id": INTEGER, "v": NUMBER}, [{"id": 1, "v": 1.5}], schema)
     run.barrier(2, schema)
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
-    run.barrier(3, schema, publish={"t": "append"})
+    run.barrier(3, schema, publish={"t": "append-only"})
     assert [row["v"] for row in rows(shop)] == ["0", "1.5", "x"]
     assert list(below(shop.root / ".bridge/shop/pending")) == []
 
@@ -359,7 +359,7 @@ def test_rows_that_were_staged(shop: Shop) -> None:
     run.ledger.pending["t"].versions = {7}
     run.barrier(2, wider, staged={"t": 7})
     run = Held(shop, {"t": 7})
-    run.barrier(3, wider, publish={"t": "replace"})
+    run.barrier(3, wider, publish={"t": "overwrite"})
     assert rows(shop) == [{"id": 0, "v": "5"}, {"id": 1, "v": "x"}]
 
 
@@ -371,7 +371,7 @@ def test_an_upload_cannot_be_read(shop: Shop) -> None:
     files[0] = structs.replace(files[0], upload="an upload")
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
     with pytest.raises(DataError, match="between two commits") as caught:
-        run.barrier(1, schema, publish={"t": "append"})
+        run.barrier(1, schema, publish={"t": "append-only"})
     assert "variant" in caught.value.hint
     assert Log(shop.storage, "shop").head() == 0
 
@@ -562,7 +562,7 @@ def test_a_column_in_two_parts_is_no_key(shop: Shop, full: bool) -> None:
     before = rows(shop)
     again = {"id": INTEGER, "k": STRING}, [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
     if full:
-        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)), mode="replace")
+        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)), mode="overwrite")
         assert rows(shop) == [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
         return
     with pytest.raises(EngineError, match="a key is in two columns, as its type has changed key=k"):
