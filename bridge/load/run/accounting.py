@@ -60,7 +60,7 @@ class Accounting:
         committer: Committer,
         context: WriteContext,
         *,
-        shared: Collection[str] = (),
+        shared: bool = False,
         continued: dict[str, int],
         max_rejects: int,
         each: MapOnExecutors | None = None,

@@ -26,10 +26,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.state.lookback import Lookback
-from bridge.protocol.schema.merging import Evolution
+from bridge.load.run.streams import StreamPlan
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.state import (
     bookmark,
@@ -53,43 +55,48 @@ class StreamProgress:
     `opened`, `last_row` and `activated` count messages, so they can be compared.
     """
 
-    name: str
-    method: LoadMethod
-    reason: str
-    schema: TableSchema
-    opened: int
-    key_properties: list[str]
+    plan: StreamPlan
+    schema: TableSchema = field(default_factory=lambda: TableSchema(pa.schema([])))
+    opened: int = 0
     records: int = 0
     last_row: int = -1
     waiting: bool = False  # rows since its last publication
     first_state: bytes | None = None  # the latest STATE before the first of them
     versions: set[int | None] = field(default_factory=set)
     activated: int | None = None
-    keyed: bool = False  # the last row of a key wins: the order of messages matters
-    sweeps: bool = False  # a complete version removes or marks older rows in place
     announced: int | None = None  # the version of the latest ACTIVATE_VERSION
     complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
     latest: int | None = None  # the version of the latest rows
     swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
     version: int | None = None
-    resumes: bool = False  # the tap names a column for its bookmark
-    evolution: Evolution = field(default_factory=Evolution)
     refused: BridgeError | None = None  # raised at its first row: the table has all rows already
     former: int | None = None  # the version of the table's rows before this run
     is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
     texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
-    other_names: tuple[str, ...] = ()  # its id in the catalog, which most STATEs use
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def method(self) -> LoadMethod:
+        return self.plan.method
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the last row of a key wins, so that the order of messages matters."""
+        return bool(self.plan.layout.keys)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that a STATE may have for the stream."""
-        return self.name, *self.other_names
+        """All names that a STATE may have for the stream, the one of its messages first."""
+        return self.name, *(name for name in self.plan.names if name != self.name)
 
     @property
     def doubles(self) -> bool:
         """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
         extends = self.method == OVERWRITE and self.swapped and self.former is not None and self.version == self.former
-        return bool(extends and self.records and self.key_properties) and self.announced is None
+        return bool(extends and self.records and self.plan.keys) and self.announced is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +204,10 @@ class BarrierPolicy:
         """Note an ACTIVATE_VERSION: the end of a full table, if rows of that version came before it in this run.
 
         In this run, because taps that continue a table begin by repeating the message of the first attempt. For a
-        stream that `sweeps`, a message before the rows counts at the clean end.
+        stream whose plan `sweeps`, a message before the rows counts at the clean end.
         """
         stream.announced = version
-        if stream.sweeps:
+        if stream.plan.sweeps:
             if stream.records and stream.latest == version:
                 stream.activated, stream.complete = self._tick(), version
             return
@@ -300,7 +307,7 @@ class BarrierPolicy:
 
     def _not_resuming(self, state: Any) -> set[str]:
         streams = self.streams.values()
-        return {s.name for s in streams if not s.resumes and resume_point(state, s.names) is None}
+        return {s.name for s in streams if not s.plan.resumes and resume_point(state, s.names) is None}
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """The complete versions, by stream, whose rows are visible with this commit.
@@ -313,7 +320,7 @@ class BarrierPolicy:
             if stream.name in self.held:
                 continue
             activated = stream.activated is not None and stream.activated < self._marked
-            if end and stream.sweeps and stream.announced is not None and self._is_whole(stream):
+            if end and stream.plan.sweeps and stream.announced is not None and self._is_whole(stream):
                 activations[stream.name] = stream.announced
             elif activated and stream.complete is not None and (stream.name in publish or not stream.waiting):
                 activations[stream.name] = stream.complete

@@ -16,9 +16,9 @@ from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
 from bridge.load.run.checks.changed_values import ChangedValues, text_columns
 from bridge.load.run.checks.commit_clock import CommitClock
 from bridge.load.run.checks.held_back import HeldBack
+from bridge.load.run.checks.strays import Strays
 from bridge.load.run.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
 from bridge.load.run.result import Counts
-from bridge.load.run.strays import Strays
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.new_key import barrier_before
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -145,7 +145,7 @@ class Dispatcher:
             return
         if stream.method == OVERWRITE:
             self._note_version(stream, _version(message))
-        elif stream.sweeps:
+        elif stream.plan.sweeps:
             stream.latest = _version(message, last=True)
         if stream.name != self._current:
             self._changes_to(stream.name)
@@ -241,7 +241,7 @@ class Dispatcher:
         if self._held:
             self._held.opened(stream)
         changed = ChangedValues(stream.texts)
-        self.counts[stream.name] = Counts(stream.method, stream.reason, stream.names, changed=changed)
+        self.counts[stream.name] = Counts(stream.method, stream.plan.reason, stream.names, changed=changed)
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -301,7 +301,7 @@ class Dispatcher:
             return
         self._tables.rekey(stream, message)
         counts = self.counts[stream.name]
-        counts.load_method, counts.reason = stream.method, stream.reason
+        counts.load_method, counts.reason = stream.method, stream.plan.reason
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -331,7 +331,7 @@ class Dispatcher:
         unsettled = self._unsettled.pop(stream.name)
         message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
         if incoming.statement is None:
-            schema = incoming.into(table, stream.evolution)
+            schema = incoming.into(table, stream.plan.evolution)
             self._schema_names[stream.name] = self._keep(message, schema)
         else:
             name = self._schema_names[stream.name] = self._keep(message, incoming.read())
@@ -364,7 +364,7 @@ class Dispatcher:
             if message.stream not in self._rules.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
-        if stream.method == APPEND_ONLY and not stream.sweeps and self._tables.is_new(stream.name):  # said once
+        if stream.method == APPEND_ONLY and not stream.plan.sweeps and self._tables.is_new(stream.name):  # said once
             what = "an append-only table keeps rows of older versions unless hard_delete is set"
             self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
         self.policy.activate(stream, message.version)

@@ -64,7 +64,7 @@ class Loader:
         self._accounting = Accounting(
             plan.committer,
             self._context,
-            shared=plan.tables.shared,
+            shared=plan.pipeline.destination.shared,
             continued=plan.continued_versions,
             max_rejects=plan.max_rejects,
             each=self._engine.each,
@@ -140,7 +140,7 @@ class Loader:
             self.collect(_START_POLL)
         aside = ThreadPoolExecutor(1, "analyse")
         made = self._answer(aside.submit(self._engine.analysed, statement, read, stream.name))
-        lake = incoming.into(question.table, stream.evolution, made)
+        lake = incoming.into(question.table, stream.plan.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, statement, read, made, lake)
         self._plan.context.stage = "extracting"

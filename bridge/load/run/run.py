@@ -297,7 +297,7 @@ class Run:
             division=division,
             slots=self._slots,
             trace=self._trace,
-            held=HeldBack(self.pipeline, catalog),
+            held=HeldBack(placement.streams),
         )
         self._rows = SourceRows.begin(plan, source.database, catalog)
         load = Loader(plan)
@@ -313,8 +313,8 @@ class Run:
         flags = {"full": self._full, "append": self.request.append, "piped": self._piped is not None}
         whole = whole_tables(self.declared, self.pipeline, storage, view)
         placement = TablePlanner(storage, self.pipeline, view, catalog, **flags, whole=whole)
-        again = placement.repeating(sorted(selected_streams(catalog)) if catalog else ())
-        if again := [stream for stream in again if self.pipeline.stream(stream).on_error != "hold"]:
+        again = placement.streams.repeating(sorted(selected_streams(catalog)) if catalog else ())
+        if again := [stream for stream in again if placement.streams[stream].settings.on_error != "hold"]:
             raise refusal(self.pipeline, again)
         tables = placement.loaded(deselected)
         self.result.warnings += require_files(

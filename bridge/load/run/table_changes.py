@@ -61,10 +61,8 @@ class BuiltChange:
 class TableChangeBuilder:
     """Builds the table changes of one run's commits."""
 
-    def __init__(
-        self, committer: Committer, context: WriteContext, *, shared: Collection[str], each: MapOnExecutors
-    ) -> None:
-        """`shared` are streams whose tables other pipelines add files to. `each` runs pieces of work on executors."""
+    def __init__(self, committer: Committer, context: WriteContext, *, shared: bool, each: MapOnExecutors) -> None:
+        """`shared`: other pipelines add files to the tables, too. `each` runs pieces of work on executors."""
         self._committer, self._context, self._shared = committer, context, shared
         self._merger = Merger(context, each)
         self.rewriting = Rewriting(committer.storage, context, each)
@@ -101,7 +99,7 @@ class TableChangeBuilder:
             [*merged.adds, *rewritten],
             [*merged.removes, *(one.old for one in replaced)],
             replaces=anew,
-            shared=stream in self._shared,
+            shared=self._shared,
             merged=merged.facts(),
             partition_by=self._layout(stream),
         )

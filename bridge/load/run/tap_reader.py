@@ -103,11 +103,11 @@ class TapReader:
         return [stream for session in self._sessions for stream in self._uncovered(session)]
 
     def _uncovered(self, session: TapSession) -> list[str]:
-        dispatcher, methods = session.dispatcher, self._plan.tables.methods
+        dispatcher, plans = session.dispatcher, self._plan.tables.streams.opened
         if dispatcher.has_state:
             return []
         loaded = (stream for stream in dispatcher.policy.streams if dispatcher.counts[stream].records)
-        return [stream for stream in loaded if methods[stream].usual != OVERWRITE]
+        return [stream for stream in loaded if plans[stream].usual != OVERWRITE]
 
     def warnings(self) -> list[str]:
         """What the operator should know."""

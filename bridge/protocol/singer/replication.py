@@ -20,7 +20,6 @@ from bridge.protocol.singer.catalog import (
     root_facts,
     stream_id,
 )
-from bridge.settings.destination import UPSERT, LoadMethod
 
 Kind = Literal["updated", "created", "number"]
 """`updated`: a time that changes with every change of a row. `created`: a time set once. `number`: a growing key."""
@@ -63,7 +62,7 @@ class Proposal:
     """The replication method in the catalog, if it has one."""
     method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
     replication_key: str | None
-    load_method: Literal["auto", LoadMethod]
+    load_method: Literal["auto", "upsert", "append-only"]
     reason: str
     has_log: bool = False
     """Whether the log of its database has its changes."""
@@ -117,7 +116,7 @@ def propose(entry: StreamEntry, nulls: Collection[str] = (), log: str | None = N
         declared=declared,
         method=method,  # type: ignore[arg-type]
         replication_key=column,
-        load_method=UPSERT if merges else "auto",
+        load_method="upsert" if merges else "auto",
         reason=_reason(declared, method, column, keys)
         + _of_nulls(candidates, column, nulls)
         + _of_log(log if keys else None, declared),

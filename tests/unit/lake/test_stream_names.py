@@ -9,6 +9,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.streams import StreamPlan
 from bridge.load.run.tables.table_plan import refuse_namesakes
 from bridge.protocol.schema.table_schema import from_singer
 from bridge.protocol.singer.catalog import namesakes, stream_names
@@ -71,7 +72,7 @@ def test_currently_syncing_is_an_id() -> None:
 def played(mode: LoadMethod, *steps: Any, start: Any = None, end: bool = False) -> Barrier | None:
     """Play rows (a number) and STATEs of a stream `people` whose id is `shop-people`."""
     epochs = BarrierPolicy(start, staged={})
-    one = StreamProgress("people", mode, "", TABLE, 0, [], other_names=("shop-people",))
+    one = StreamProgress(StreamPlan("people", ("shop-people", "people"), mode), TABLE)
     epochs.open(one)
     for step in steps:
         if isinstance(step, int):

@@ -32,7 +32,6 @@ from bridge.load.maintain.rejects.survey import Criteria, find, first_files, gro
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.tables.column_plan import ColumnPlan
-from bridge.load.run.tables.methods import is_merged
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables, has_views
 from bridge.load.spark.query import SparkAtNeed
@@ -115,7 +114,7 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
                 context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
                 with SparkAtNeed(pipeline, Path(spool) / "spark", context) as spark:
                     views = _views(pipeline, committer, context, placement, spark)
-                    _commit(committer, context, placement, works, views)
+                    _commit(committer, context, works, pipeline.destination.shared, views)
             StreamFiles(committer.log, before).follow(committer.view)
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
@@ -136,7 +135,7 @@ def _judged(
     outcomes: dict[str | None, Outcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in requested:
-        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(file.stream, pipeline, view)))
+        outcome = outcomes.setdefault(file.stream, Outcome(why=_obstacle(file.stream, placement, view)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
@@ -155,7 +154,7 @@ def _judged(
     return outcomes, works
 
 
-def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
+def _obstacle(stream: str | None, placement: TablePlanner, view: Snapshot) -> str:
     """Why nothing of a stream can be loaded; empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
@@ -164,7 +163,8 @@ def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
         return "it has no table yet: run the pipeline first"
     if stream in view.staged:
         return "its table is half loaded: run the pipeline first"
-    merged = is_merged(pipeline, stream, table)
+    plan = placement.streams.expected(stream)
+    merged = plan.is_merged(table)
     if merged is None:
         return (
             "whether it is an upsert is not known, as an older version loaded it: run the pipeline once, "
@@ -172,7 +172,7 @@ def _obstacle(stream: str | None, pipeline: Pipeline, view: Snapshot) -> str:
         )
     if merged:
         return "an upsert: an old record must not replace a newer one; set the bookmark back and run"
-    if pipeline.stream(stream).transform is not None:
+    if plan.settings.transform is not None:
         return "its rows need a transform, which only a run does; set the bookmark back and run"
     return ""
 
@@ -223,12 +223,12 @@ def _views(
 def _commit(
     committer: Committer,
     context: WriteContext,
-    placement: TablePlanner,
     works: list[_Work],
+    shared: bool,
     views: ViewTables | None,
 ) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, context, shared=placement.shared, continued={}, max_rejects=lines, views=views)
+    ledger = Accounting(committer, context, shared=shared, continued={}, max_rejects=lines, views=views)
     spool = SpoolFolder(context.spool)
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]

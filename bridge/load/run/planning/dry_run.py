@@ -24,9 +24,10 @@ from bridge.load.run.planning.division import divided
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.start_state import StartStates
 from bridge.load.run.run import Run
+from bridge.load.run.streams import StreamPlan
 from bridge.load.run.tables.catalog_columns import misquoted
 from bridge.load.run.tables.declared import whole_tables
-from bridge.load.run.tables.methods import Method, outlook
+from bridge.load.run.tables.methods import outlook
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import placed
 from bridge.load.slots.guard import check
@@ -134,7 +135,7 @@ def _facts(
     state, lookback = starting.of(view.state, None)
     placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=request.append, whole=whole)
     names = sorted(selected_streams(catalog)) if catalog else sorted(view.stream_tables)
-    methods = {name: placement.expected(name)[0] for name in names}
+    plans = [placement.streams.expected(name) for name in names]
     now = fingerprint(pipeline, source.argv, catalog)
     flags = {"full": full, "streams": asked, "state": request.state}
     facts: dict[str, Any] = {
@@ -146,11 +147,11 @@ def _facts(
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": sorted(skipped),
-        "streams": [_stream(placement, view, pipeline.names_of(name), state) for name in names],
+        "streams": [_stream(placement, view, name, state) for name in names],
         "warnings": [
             *source.notes,
             *notes,
-            *_outlook(methods, view, pipeline),
+            *_outlook(plans, view),
             *noticed(storage, pipeline, now, view, **flags),
             *(() if full else unlike),
             *starting.warnings([lookback]),
@@ -199,36 +200,36 @@ def _texts(
     selected = selected_streams(catalog) if catalog else ()
     for entry in catalog["streams"] if catalog else ():
         name = record_name(entry)
-        table = view.table(pipeline.names_of(name))
-        if stream_id(entry) not in selected or not (table and table.schema) or placement.expected(name)[1] == OVERWRITE:
+        plan = placement.streams.expected(name)
+        table = view.table(plan.names)
+        if stream_id(entry) not in selected or not (table and table.schema) or plan.method == OVERWRITE:
             continue
         message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
         before = read_schema(storage, pipeline.name, table.schema)
         try:
-            if placement.expected(name)[0].usual == UPSERT and not pipeline.stream(name).key_properties:
+            if plan.usual == UPSERT and not plan.settings.key_properties:
                 refuse_new_columns(before.arrow, name, key_properties(entry))
             incoming = placement.incoming(message)
             if incoming.statement is None:
-                after = incoming.into(before, placement.evolution(message))
+                after = incoming.into(before, placement.streams.with_schema(message).evolution)
                 yield from (f"{name}: {text}" for text in text_columns(before, after).values())
         except (DataError, SettingsError) as error:
             yield f"{name}: {error.message}. {error.hint}"
 
 
-def _outlook(methods: dict[str, Method], view: Snapshot, pipeline: Pipeline) -> list[str]:
+def _outlook(plans: Sequence[StreamPlan], view: Snapshot) -> list[str]:
     """What later runs do by default with streams whose replication nobody declares."""
-    existing = {name for name in methods if view.table(pipeline.names_of(name))}
-    return outlook((name, method) for name, method in methods.items() if method.usual == UPSERT or name not in existing)
+    return outlook(plan for plan in plans if plan.usual == UPSERT or not view.table(plan.names))
 
 
-def _stream(placement: TablePlanner, view: Snapshot, names: tuple[str, ...], state: Any) -> dict[str, Any]:
-    method, mode, reason = placement.expected(names[0])
-    live = view.table(names)
+def _stream(placement: TablePlanner, view: Snapshot, name: str, state: Any) -> dict[str, Any]:
+    plan = placement.streams.expected(name)
+    live = view.table(plan.names)
     return {
-        "stream": names[0],
-        "load_method": mode,
-        "reason": reason,
+        "stream": plan.name,
+        "load_method": plan.method,
+        "reason": plan.reason,
         "rows_now": live.rows if live else 0,
-        "bookmark": bookmark(state, names),
-        "each_run": method.each_run,
+        "bookmark": bookmark(state, plan.names),
+        "each_run": plan.each_run,
     }

@@ -134,8 +134,8 @@ class PlannedViews:
         stream = record_name(entry)
         message = Schema(stream, entry.get("schema") or {}, key_properties(entry), None)
         try:
-            evolution = self._tables.evolution(message)
-            stays = self._tables.expected(stream)[1] != OVERWRITE or evolution.schema_policy != "evolve"
+            evolution = self._tables.streams.with_schema(message).evolution
+            stays = self._tables.streams.expected(stream).method != OVERWRITE or evolution.schema_policy != "evolve"
             columns = _Columns(stream, table if stays else None, self._tables.incoming(message), evolution)
             columns.after()
         except (DataError, SettingsError):

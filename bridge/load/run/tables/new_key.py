@@ -6,33 +6,16 @@ Rows of an upsert may be ahead of the STATE: a tap that sends them again has the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from bridge.errors import DataError
 from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
-from bridge.load.write.layout import TableLayout
+from bridge.load.run.streams import StreamPlan
 from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Schema
-from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 
 _HINT = "set key_properties for it under streams, to the key of all of its rows"
-
-
-def allows_null(schema: Any) -> bool:
-    """Whether a property's schema has null among its values."""
-    if not isinstance(schema, dict):
-        return schema is True
-    for word in ("anyOf", "oneOf"):
-        if isinstance(schema.get(word), list):
-            return any(allows_null(one) for one in schema[word])
-    type_ = schema.get("type", "null" if "$ref" not in schema else "")
-    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
-
-
-def sweeps(method: LoadMethod, layout: TableLayout) -> bool:
-    """Whether a complete version removes or marks older rows in place."""
-    return method == UPSERT or (method == APPEND_ONLY and layout.hard_delete is not None)
 
 
 def was_swept(message: Schema, columns: TableSchema | None) -> bool:
@@ -41,21 +24,22 @@ def was_swept(message: Schema, columns: TableSchema | None) -> bool:
     return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)
 
 
-def without_key(method: LoadMethod, layout: TableLayout, *, swept: bool) -> TableLayout:
-    """The layout of a table that may have lost its key: its rows of older versions are still removed or marked."""
-    return replace(layout, hard_delete=bool(layout.hard_delete)) if method == APPEND_ONLY and swept else layout
+def without_key(plan: StreamPlan, *, swept: bool) -> StreamPlan:
+    """The plan of a table that may have lost its key: its rows of older versions are still removed or marked."""
+    if plan.method != APPEND_ONLY or not swept:
+        return plan
+    return replace(plan, layout=replace(plan.layout, hard_delete=bool(plan.layout.hard_delete)))
 
 
-def take_key(stream: StreamProgress, method: LoadMethod, reason: str, keys: list[str], layout: TableLayout) -> None:
+def take_key(stream: StreamProgress, plan: StreamPlan) -> None:
     """Go on with a new key. Raises `DataError` if rows came that can neither be merged by the old one nor wait."""
-    if stream.records and OVERWRITE in (stream.method, method):
+    if stream.records and OVERWRITE in (stream.method, plan.method):
         hint = f"{_HINT}; or run without --full"
         raise DataError("the key changes within an overwrite", hint=hint, stream=stream.name)
     if stream.method == APPEND_ONLY and stream.waiting:
         what = "a key comes within a run, after rows that have none and that no STATE covers"
         raise DataError(what, hint=_HINT, stream=stream.name)
-    stream.method, stream.reason, stream.key_properties = method, reason, keys
-    stream.keyed, stream.sweeps = bool(layout.keys), sweeps(method, layout)
+    stream.plan = plan
 
 
 def barrier_before(policy: BarrierPolicy, stream: StreamProgress, *, only_at_end: bool) -> Barrier:

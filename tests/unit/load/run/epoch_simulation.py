@@ -21,8 +21,10 @@ import orjson
 from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, Sealed
+from bridge.load.run.streams import StreamPlan
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
+from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.protocol.singer.messages import Activate, Message, Records, Schema, State
 from bridge.protocol.singer.state import continues
@@ -248,8 +250,9 @@ class Bridge:
         )
 
     def _opened(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
-        stream = StreamProgress(message.stream, self.modes.get(message.stream, "append-only"), "", TABLE, 0, [])
-        stream.sweeps = message.stream in self.sweeps
+        layout = TableLayout("", hard_delete=True if message.stream in self.sweeps else None)
+        method = self.modes.get(message.stream, "append-only")
+        stream = StreamProgress(StreamPlan(message.stream, (message.stream,), method, layout=layout), TABLE)
         version = self.lake.versions.get(message.stream)
         if message.stream not in self.lake.staged and version is not None:
             stream.swapped = continues(self.lake.state, message.stream, version)

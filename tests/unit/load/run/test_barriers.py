@@ -9,6 +9,7 @@ import pytest
 
 from bridge.errors import DataError, SettingsError
 from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.streams import StreamPlan
 from bridge.protocol.schema.table_schema import from_singer
 from bridge.settings.destination import LoadMethod
 
@@ -33,7 +34,7 @@ class Run:
     def open(self, name: str) -> StreamProgress:
         if name not in self.epochs.streams:
             method: LoadMethod = "overwrite" if name in self.replace else "append-only"
-            self.epochs.open(StreamProgress(name, method, "", TABLE, 0, []))
+            self.epochs.open(StreamProgress(StreamPlan(name, (name,), method), TABLE))
         return self.epochs.streams[name]
 
     def play(self, *steps: Any) -> Run:
@@ -338,7 +339,7 @@ def test_a_half_loaded_table_keeps_its_method() -> None:
     for mode, hint in hints.items():
         run = Run(marks(**{"a b": {"version": 3, "pk": 1}}), staged={"a b": 3})
         with pytest.raises(SettingsError, match="changed its load method") as caught:
-            run.epochs.open(StreamProgress("a b", mode, "", TABLE, 0, []))
+            run.epochs.open(StreamProgress(StreamPlan("a b", ("a b",), mode), TABLE))
         assert caught.value.hint == hint
 
 

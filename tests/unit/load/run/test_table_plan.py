@@ -16,7 +16,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.tables.methods import load_method
+from bridge.load.run.streams import load_method
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.write.partition import Partition
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
@@ -141,18 +141,15 @@ def test_a_stream_of_its_own_method(
     """What `streams` says goes before the destination's `load_method`, and the reason names the glob."""
     settings = overridden(tmp_path, streams, "overwrite")
     stream, _ = placed(tmp_path, settings, found=catalog("INCREMENTAL"), full=full, append=append).open(schema("s"))
-    assert (stream.method, stream.reason) == expected
+    assert (stream.method, stream.plan.reason) == expected
 
 
 def test_keys_of_the_settings(tmp_path: Path) -> None:
     """`key_properties` of a stream replace those of the SCHEMA, none at all too; a column that is not there is told."""
     placement = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=[])}))
-    assert (placement.open(schema("s"))[0].key_properties, placement.open(schema("t"))[0].key_properties) == (
-        [],
-        ["id"],
-    )
+    assert [placement.open(schema(name))[0].plan.keys for name in ("s", "t")] == [(), ("id",)]
     twice = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["id", "id"])}))
-    assert twice.open(schema("s"))[0].key_properties == ["id"]
+    assert twice.open(schema("s"))[0].plan.keys == ("id",)
     with pytest.raises(SettingsError, match="key_properties names no column stream=s key=ids") as caught:
         placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["ids"])})).open(schema("s"))
     assert caught.value.hint == 'did you mean "id"?'
@@ -287,10 +284,10 @@ def test_an_upsert_knows_its_key_and_takes_null_where_the_schema_does(tmp_path: 
     properties = {"id": {"type": "integer"}, "part": part, "at": {"type": ["string", "null"]}}
     message = Schema("s", {"properties": properties}, ["id", "part", "at"], None)
     stream, _ = placement.open(message)
-    assert (stream.method, stream.keyed, stream.sweeps) == ("upsert", True, True)
+    assert (stream.method, stream.keyed, stream.plan.sweeps) == ("upsert", True, True)
     assert placement.layouts["s"].keys == ("id", "part", "at")
     assert placement.layouts["s"].hard_delete is False
-    assert placement.keys(message) == ["id"]
+    assert placement.streams.with_schema(message).never_null(message) == ["id"]
 
 
 def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
@@ -319,7 +316,7 @@ def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Pat
         settings = pipeline(tmp_path, load_method="append-only")
         destination = settings.destination.model_copy(update={"hard_delete": said})
         stream, _ = placed(tmp_path, settings.model_copy(update={"destination": destination})).open(schema("s"))
-        assert (stream.sweeps, stream.keyed) == (sweeps, False)
+        assert (stream.plan.sweeps, stream.keyed) == (sweeps, False)
 
 
 @pytest.mark.parametrize(
