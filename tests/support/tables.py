@@ -21,7 +21,6 @@ from bridge.lake.paths import folder_name
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
@@ -31,6 +30,7 @@ from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from bridge.settings.destination import LoadMethod
 from tests.support.lake import DEAD, Faulty, Lake, fail
+from tests.support.load import accounting
 
 EVOLVE = Evolution()
 
@@ -94,7 +94,7 @@ class Shop:
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: TableLayout(folder, **(self.layout | layout))}
         job = WriteContext(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Accounting(committer, job, continued={}, max_rejects=max_rejects)
+        ledger = accounting(committer, job, continued={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)

@@ -26,12 +26,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
-from bridge.errors import BridgeError, SettingsError
+from bridge.errors import DataError, SettingsError
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.state.lookback import Lookback
-from bridge.load.run.streams import StreamPlan
+from bridge.load.run.streams import NEW_KEY, StreamProgress
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.state import (
     bookmark,
@@ -45,58 +43,7 @@ from bridge.protocol.singer.state import (
     resume_point,
     resume_points,
 )
-from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
-
-
-@dataclass(slots=True)
-class StreamProgress:
-    """What came of one stream in this run.
-
-    `opened`, `last_row` and `activated` count messages, so they can be compared.
-    """
-
-    plan: StreamPlan
-    schema: TableSchema = field(default_factory=lambda: TableSchema(pa.schema([])))
-    opened: int = 0
-    records: int = 0
-    last_row: int = -1
-    waiting: bool = False  # rows since its last publication
-    first_state: bytes | None = None  # the latest STATE before the first of them
-    versions: set[int | None] = field(default_factory=set)
-    activated: int | None = None
-    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
-    complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
-    latest: int | None = None  # the version of the latest rows
-    swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
-    version: int | None = None
-    refused: BridgeError | None = None  # raised at its first row: the table has all rows already
-    former: int | None = None  # the version of the table's rows before this run
-    is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
-    texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
-
-    @property
-    def name(self) -> str:
-        return self.plan.name
-
-    @property
-    def method(self) -> LoadMethod:
-        return self.plan.method
-
-    @property
-    def keyed(self) -> bool:
-        """Whether the last row of a key wins, so that the order of messages matters."""
-        return bool(self.plan.layout.keys)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names that a STATE may have for the stream, the one of its messages first."""
-        return self.name, *(name for name in self.plan.names if name != self.name)
-
-    @property
-    def doubles(self) -> bool:
-        """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
-        extends = self.method == OVERWRITE and self.swapped and self.former is not None and self.version == self.former
-        return bool(extends and self.records and self.plan.keys) and self.announced is None
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +191,32 @@ class BarrierPolicy:
             declared is not None,
             self._uncovered(publish, state) if end else (),
             self._unresumed(state) if end else frozenset(),
-            frozenset(stream.name for stream in self.streams.values() if stream.records),
+            self._with_records,
             extends=frozenset(name for name in publish if self.streams[name].swapped),
         )
         self._note_barrier(barrier)
         return barrier
+
+    def barrier_before_key(self, stream: StreamProgress, *, only_at_end: bool) -> Barrier:
+        """A barrier that commits, under the STATE of the lake, what came of a stream before its key changes.
+
+        The latest STATE must have been decided on. A tap that sends these rows again has them merged again. Raises
+        `DataError` if there may be no commit.
+        """
+        if only_at_end:
+            hint = f"{NEW_KEY}; or leave commit.at: end out"
+            raise DataError("the key changes before the only commit of the run", hint=hint, stream=stream.name)
+        stream.waiting = False
+        stream.versions.clear()
+        publish: dict[str, LoadMethod] = {stream.name: UPSERT}
+        staged, schemas = dict(self.staged), {name: one.schema for name, one in self.streams.items()}
+        return Barrier(
+            self.committed, False, publish, staged, schemas, end=False, from_tap=False, read=self._with_records
+        )
+
+    @property
+    def _with_records(self) -> frozenset[str]:
+        return frozenset(stream.name for stream in self.streams.values() if stream.records)
 
     def _stored(self, declared: Any) -> Any:
         """The STATE to store: the tap's, except for streams that this run does not load, or that look back."""

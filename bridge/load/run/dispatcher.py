@@ -12,15 +12,15 @@ from datetime import timedelta
 from hashlib import sha256
 
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.checks.changed_values import ChangedValues, text_columns
 from bridge.load.run.checks.commit_clock import CommitClock
-from bridge.load.run.checks.held_back import HeldBack
+from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack
 from bridge.load.run.checks.strays import Strays
 from bridge.load.run.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
 from bridge.load.run.result import Counts
+from bridge.load.run.streams import StreamProgress, Unsettled
 from bridge.load.run.tables.column_plan import IncomingSchema
-from bridge.load.run.tables.new_key import barrier_before
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.spool.folder import RULES
 from bridge.load.spool.spool import Spool
@@ -55,15 +55,6 @@ class DispatchRules:
     """Tasks that can work on a batch at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    """A SCHEMA whose columns are not decided on yet; `table` is the table's present columns."""
-
-    message: Schema
-    incoming: IncomingSchema
-    table: TableSchema | None
-
-
 class Dispatcher:
     """Feeds the spool, and yields events. After each event the caller acts on it, then asks for the next.
 
@@ -80,9 +71,8 @@ class Dispatcher:
         *,
         counts: dict[str, Counts] | None = None,
         batches: Batches | None = None,
-        held: HeldBack | None = None,
+        held: HeldBack = NOTHING_HELD,
     ) -> None:
-        """`held`: the streams that are held back; None: an error of any stream ends the run."""
         self._held = held
         self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
         self.counts = {} if counts is None else counts
@@ -92,12 +82,9 @@ class Dispatcher:
         self._warnings: list[str] = []
         self._begun_anew: list[str] = []
         self._records_read, self._now = 0, 0.0
-        self._current: str | None = None
-        self._interleaved: set[str] = set()
+        self._current: StreamProgress | None = None
         self._declared: dict[str, tuple[object, ...]] = {}
         self._early: dict[str, Activate] = {}
-        self._schema_names: dict[str, str] = {}
-        self._unsettled: dict[str, _Unsettled] = {}
 
     def take(self, messages: Iterable[Message]) -> Iterator[Event]:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; earlier messages are not affected."""
@@ -122,8 +109,9 @@ class Dispatcher:
 
     def end(self, *, clean: bool) -> Iterator[Event]:
         """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
-        for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
-            yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
+        for stream in list(self.policy.streams.values()) if clean else ():
+            if stream.unsettled and stream.unsettled.table is None:
+                yield from self._settle(stream)  # an empty table has columns, too
         barrier = None if self._rules.only_at_end and not clean else self._barrier(end=clean)
         if barrier is not None:
             yield from self._seal(barrier, all_lines=clean)
@@ -147,18 +135,17 @@ class Dispatcher:
             self._note_version(stream, _version(message))
         elif stream.plan.sweeps:
             stream.latest = _version(message, last=True)
-        if stream.name != self._current:
-            self._changes_to(stream.name)
+        if stream is not self._current:
+            self._changes_to(stream)
         counts = self.counts[stream.name]
         counts.records += message.lines
         counts.seen(self._now)
         self._records_read += message.lines
-        if stream.name in self._unsettled:
+        if stream.unsettled:
             yield from self._settle(stream)
             if self._is_held(stream.name):
                 return
-        name = self._schema_names[stream.name]
-        self.spool.append(stream.name, name, message.prefix, message.data, message.lines)
+        self.spool.append(stream.name, stream.stored_as, message.prefix, message.data, message.lines)
         self._clock.add(len(message.data), message.lines)
         if self.spool.fresh >= self._rules.commit_bytes:
             barrier = None if self._rules.only_at_end else self._barrier(end=False)
@@ -188,14 +175,13 @@ class Dispatcher:
             self._now = time.monotonic()
             yield from self._records(records)
 
-    def _changes_to(self, name: str) -> None:
+    def _changes_to(self, stream: StreamProgress) -> None:
         """Note that another stream's rows begin. One that comes back is interleaved, like a parent with children."""
-        if self._current is not None:
-            self.counts[self._current].ended = self._current not in self._interleaved
-        if self.counts[name].ended:
-            self._interleaved.add(name)
-            self.counts[name].ended = False
-        self._current = name
+        if self._current:
+            self.counts[self._current.name].ended = not self._current.interleaves
+        stream.interleaves = stream.interleaves or self.counts[stream.name].ended
+        self.counts[stream.name].ended = False
+        self._current = stream
 
     def _note_version(self, stream: StreamProgress, version: int | None) -> None:
         continued = self.policy.staged.get(stream.name)
@@ -221,25 +207,23 @@ class Dispatcher:
             self._clock.postpone()
 
     def _barrier(self, *, end: bool) -> Barrier | None:
-        self.policy.held = self._held.names if self._held else ()
+        self.policy.held = self._held.names
         return self.policy.barrier(end=end)
 
     def _is_held(self, stream: str) -> bool:
-        return bool(self._held and stream in self._held.names)
+        return stream in self._held.names
 
     def _hold_back(self, name: str, error: BridgeError) -> None:
         """Leave out a stream that cannot be stored from now on. Raises the error if that ends the run."""
-        if not self._held:
-            raise error
         self._held.hold(name, error)
-        self._unsettled.pop(name, None)
-        if name not in self.policy.streams:
+        if name in self.policy.streams:
+            self.policy.streams[name].unsettled = None
+        else:
             self._open(self._held.left_out(name, is_staged=name in self.policy.staged))
 
     def _open(self, stream: StreamProgress) -> None:
         self.policy.open(stream)
-        if self._held:
-            self._held.opened(stream)
+        self._held.opened(stream)
         changed = ChangedValues(stream.texts)
         self.counts[stream.name] = Counts(stream.method, stream.plan.reason, stream.names, changed=changed)
         if stream.keyed:
@@ -279,9 +263,9 @@ class Dispatcher:
             if self._is_held(message.stream):
                 return
         stream, table = (existing, existing.schema) if existing else self._tables.open(message)
-        if stream.name in self._unsettled:
-            table = self._unsettled[stream.name].table
-        self._unsettled[stream.name] = _Unsettled(message, incoming, table)
+        if stream.unsettled:
+            table = stream.unsettled.table
+        stream.unsettled = Unsettled(message, incoming, table)
         if incoming.statement is None:
             yield from self._decide_columns(stream)
         elif table is not None:
@@ -294,7 +278,7 @@ class Dispatcher:
         if stream.waiting:
             yield from self._seal(self._barrier(end=False), all_lines=False)
         if stream.waiting and stream.method == UPSERT:
-            barrier = barrier_before(self.policy, stream, only_at_end=self._rules.only_at_end)
+            barrier = self.policy.barrier_before_key(stream, only_at_end=self._rules.only_at_end)
             yield from self._seal(barrier, all_lines=True)
         yield KeyChanges()
         if self._is_held(stream.name):
@@ -328,13 +312,14 @@ class Dispatcher:
 
         If SQL transforms the stream, this waits for its first row.
         """
-        unsettled = self._unsettled.pop(stream.name)
+        unsettled, stream.unsettled = stream.unsettled, None
+        assert unsettled
         message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
         if incoming.statement is None:
             schema = incoming.into(table, stream.plan.evolution)
-            self._schema_names[stream.name] = self._keep(message, schema)
+            stream.stored_as = self._keep(message, schema)
         else:
-            name = self._schema_names[stream.name] = self._keep(message, incoming.read())
+            name = stream.stored_as = self._keep(message, incoming.read())
             question = SchemaNeedsSpark(stream, incoming, table, name)
             yield question
             schema = question.answer

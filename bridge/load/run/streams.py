@@ -14,11 +14,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from bridge.errors import SettingsError, did_you_mean
+import pyarrow as pa
+
+from bridge.errors import BridgeError, DataError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
+from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.merging import Evolution
+from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
     Catalog,
     declares_keys,
@@ -33,6 +37,8 @@ from bridge.protocol.singer.state import is_empty, is_flat, resume_point
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
 from bridge.settings.options import Pipeline
 
+NEW_KEY = "set key_properties for it under streams, to the key of all of its rows"
+"""What to do about a key that changes within a run."""
 _NOWHERE = TableLayout("")
 
 
@@ -102,6 +108,12 @@ class StreamPlan:
         properties = message.schema.get("properties") or {}
         return [key for key in self.keys if not _allows_null(properties.get(key))]
 
+    def without_key(self, *, swept: bool) -> StreamPlan:
+        """The plan of a table that may have lost its key: its rows of older versions are still removed or marked."""
+        if self.method != APPEND_ONLY or not swept:
+            return self
+        return replace(self, layout=replace(self.layout, hard_delete=bool(self.layout.hard_delete)))
+
     def is_merged(self, table: TableState | None) -> bool | None:
         """Whether rows are merged into a table by key, by the settings or by the log.
 
@@ -111,6 +123,79 @@ class StreamPlan:
             return True
         is_open = self.setting == "auto" and table is not None and table.schema is not None
         return None if is_open and table and table.upserts is None else False
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A SCHEMA whose columns are not decided on yet; `table` is the table's present columns."""
+
+    message: Schema
+    incoming: IncomingSchema
+    table: TableSchema | None
+
+
+@dataclass(slots=True)
+class StreamProgress:
+    """What came of one stream in this run.
+
+    `opened`, `last_row` and `activated` count messages, so they can be compared.
+    """
+
+    plan: StreamPlan
+    schema: TableSchema = field(default_factory=lambda: TableSchema(pa.schema([])))
+    opened: int = 0
+    records: int = 0
+    last_row: int = -1
+    waiting: bool = False  # rows since its last publication
+    first_state: bytes | None = None  # the latest STATE before the first of them
+    versions: set[int | None] = field(default_factory=set)
+    activated: int | None = None
+    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
+    complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
+    latest: int | None = None  # the version of the latest rows
+    swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
+    version: int | None = None
+    refused: BridgeError | None = None  # raised at its first row: the table has all rows already
+    former: int | None = None  # the version of the table's rows before this run
+    is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
+    texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
+    stored_as: str = ""  # the name under which the spool keeps its latest SCHEMA
+    unsettled: Unsettled | None = None  # its latest SCHEMA, until its columns are decided on
+    interleaves: bool = False  # its rows came back after another stream's
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def method(self) -> LoadMethod:
+        return self.plan.method
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the last row of a key wins, so that the order of messages matters."""
+        return bool(self.plan.layout.keys)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a STATE may have for the stream, the one of its messages first."""
+        return self.name, *(name for name in self.plan.names if name != self.name)
+
+    def take_key(self, plan: StreamPlan) -> None:
+        """Go on with a new key. Raises `DataError` if rows came that can neither be merged by the old one nor wait."""
+        if self.records and OVERWRITE in (self.method, plan.method):
+            hint = f"{NEW_KEY}; or run without --full"
+            raise DataError("the key changes within an overwrite", hint=hint, stream=self.name)
+        if self.method == APPEND_ONLY and self.waiting:
+            what = "a key comes within a run, after rows that have none and that no STATE covers"
+            raise DataError(what, hint=NEW_KEY, stream=self.name)
+        self.plan = plan
+
+    @property
+    def doubles(self) -> bool:
+        """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
+        extends = self.method == OVERWRITE and self.swapped and self.former is not None and self.version == self.former
+        return bool(extends and self.records and self.plan.keys) and self.announced is None
 
 
 def load_method(

@@ -103,11 +103,9 @@ class TapReader:
         return [stream for session in self._sessions for stream in self._uncovered(session)]
 
     def _uncovered(self, session: TapSession) -> list[str]:
-        dispatcher, plans = session.dispatcher, self._plan.tables.streams.opened
-        if dispatcher.has_state:
-            return []
-        loaded = (stream for stream in dispatcher.policy.streams if dispatcher.counts[stream].records)
-        return [stream for stream in loaded if plans[stream].usual != OVERWRITE]
+        dispatcher = session.dispatcher
+        streams = () if dispatcher.has_state else dispatcher.policy.streams.values()
+        return [s.name for s in streams if dispatcher.counts[s.name].records and s.plan.usual != OVERWRITE]
 
     def warnings(self) -> list[str]:
         """What the operator should know."""

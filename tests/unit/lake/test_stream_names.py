@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
-from bridge.load.run.streams import StreamPlan
+from bridge.load.run.barriers import Barrier, BarrierPolicy
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.run.tables.table_plan import refuse_namesakes
 from bridge.protocol.schema.table_schema import from_singer
 from bridge.protocol.singer.catalog import namesakes, stream_names

@@ -31,9 +31,10 @@ from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import Criteria, find, first_files, groups, read
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
+from bridge.load.run.checks.table_guard import Guard, without_limits
 from bridge.load.run.tables.column_plan import ColumnPlan
 from bridge.load.run.tables.table_plan import TablePlanner
-from bridge.load.run.tables.views import ViewTables, has_views
+from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.query import SparkAtNeed
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
@@ -113,8 +114,8 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
                 uri, run, generation = storage.uri, committer.run, committer.generation
                 context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
                 with SparkAtNeed(pipeline, Path(spool) / "spark", context) as spark:
-                    views = _views(pipeline, committer, context, placement, spark)
-                    _commit(committer, context, works, pipeline.destination.shared, views)
+                    views = ViewTables(pipeline, committer, context, placement, spark.in_spark)
+                    _commit(committer, context, pipeline, works, views)
             StreamFiles(committer.log, before).follow(committer.view)
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
@@ -212,23 +213,16 @@ def _judge(file: RejectFile, rejects: list[dict[str, Any]], criteria: Criteria, 
     work.left.append((file, left))
 
 
-def _views(
-    pipeline: Pipeline, committer: Committer, context: WriteContext, placement: TablePlanner, spark: SparkAtNeed
-) -> ViewTables | None:
-    if not has_views(pipeline, committer.view):
-        return None
-    return ViewTables(pipeline, committer, context, placement, spark.in_spark)
-
-
 def _commit(
     committer: Committer,
     context: WriteContext,
+    pipeline: Pipeline,
     works: list[_Work],
-    shared: bool,
-    views: ViewTables | None,
+    views: ViewTables,
 ) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, context, shared=shared, continued={}, max_rejects=lines, views=views)
+    shared, guard = pipeline.destination.shared, Guard(without_limits(pipeline))
+    ledger = Accounting(committer, context, shared=shared, continued={}, max_rejects=lines, guard=guard, views=views)
     spool = SpoolFolder(context.spool)
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]

@@ -14,14 +14,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from bridge.errors import BridgeError, DataError, StreamsHeldBack
+from bridge.errors import BridgeError, DataError, SettingsError, StreamsHeldBack
 from bridge.lake.log import Snapshot
-from bridge.load.run.barriers import Barrier, StreamProgress
+from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import COMPLETE
-from bridge.load.run.streams import Streams
+from bridge.load.run.streams import StreamProgress, Streams
 from bridge.protocol.singer.catalog import selected_streams, stream_ids
 from bridge.protocol.singer.replication import yaml_text
 from bridge.protocol.singer.state import has_own_bookmark, is_empty, is_flat, resume_points, shared_part
@@ -58,17 +59,21 @@ class HeldBack:
             for held in list(self.errors):
                 self._spread(held)
 
-    def allows(self, stream: str) -> bool:
-        """Whether the settings let this stream be held back."""
-        return self._streams[stream].settings.on_error == "hold"
-
     def hold(self, stream: str, error: BridgeError) -> None:
         """Hold a stream and its family back because of this error, or raise the error."""
-        if not self.allows(stream):
+        if self._streams[stream].settings.on_error != "hold":
             raise error
         with self._lock:
             self.errors.setdefault(self._id(stream), error)
             self._spread(self._id(stream))
+
+    @contextmanager
+    def holding(self, stream: str) -> Iterator[None]:
+        """Hold a stream back if the work inside cannot store it, or let the error pass."""
+        try:
+            yield
+        except (DataError, SettingsError) as error:
+            self.hold(stream, error)
 
     def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
         """Hold a stream back, or raise `DataError`, if it has rows without a replication key and may not."""
@@ -184,7 +189,7 @@ class HeldBack:
 
     def of(self, streams: Iterable[str]) -> Iterator[tuple[str, BridgeError]]:
         """Yield those of the streams that are held back, and why."""
-        for stream in streams:
+        for stream in streams if self.errors else ():
             if error := self.errors.get(self._id(stream)):
                 yield stream, error
 
@@ -199,3 +204,25 @@ class HeldBack:
         lines = [f"{stream}: {message}; {hint}" for stream, message, hint in parts]
         hint = "\n".join([*lines, "then run again: their rows are extracted from the bookmarks that they have"])
         return StreamsHeldBack(f"held back: {listed}; all else is committed", hint=hint)
+
+
+class _NothingHeld(HeldBack):
+    """For a load that holds nothing back: the error of any stream ends it."""
+
+    def __init__(self) -> None:
+        self.errors, self.names = {}, frozenset()
+
+    def opened(self, stream: StreamProgress) -> None:
+        pass
+
+    def hold(self, stream: str, error: BridgeError) -> None:
+        raise error
+
+    def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
+        pass
+
+    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
+        return False
+
+
+NOTHING_HELD: HeldBack = _NothingHeld()

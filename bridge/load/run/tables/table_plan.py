@@ -15,13 +15,12 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
-from bridge.load.run.barriers import StreamProgress
-from bridge.load.run.streams import StreamPlan, Streams
+from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.run.tables.methods import refusal
-from bridge.load.run.tables.new_key import take_key, was_swept, without_key
 from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
+from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
 from bridge.load.write.partition import check_layout
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
@@ -114,7 +113,7 @@ class TablePlanner:
                 self._check_folders(plan, other.partition_by)
             if other.schema:  # their rows are in the same table: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
-        stream = StreamProgress(without_key(plan, swept=was_swept(message, columns)))
+        stream = StreamProgress(plan.without_key(swept=_was_swept(message, columns)))
         stream.former = table.version if table else None
         if extends and table:
             stream.swapped, stream.version = True, table.version
@@ -205,7 +204,7 @@ class TablePlanner:
         """Go on by the key of a later SCHEMA. Raises `DataError`, `SettingsError` where that cannot be."""
         layout = replace(stream.plan.layout, keys=(), changes=False)
         plan = self._keyed(self.streams.with_schema(message), layout)
-        take_key(stream, without_key(plan, swept=stream.keyed))
+        stream.take_key(plan.without_key(swept=stream.keyed))
         self._note(stream)
 
     def is_new(self, stream: str) -> bool:
@@ -285,3 +284,9 @@ class TablePlanner:
         if strange := strangers(self._storage, table or TableState(folder, None), others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
+
+
+def _was_swept(message: Schema, columns: TableSchema | None) -> bool:
+    """Whether merges swept a table's rows so far: its column for versions is neither the tap's own nor metadata."""
+    own, names = message.schema.get("properties") or {}, columns.arrow.names if columns else []
+    return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)

@@ -18,7 +18,6 @@ from msgspec import structs
 
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.commit.committer import Committer
-from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -77,11 +76,6 @@ class _Source:
         for add in self.change.adds if self.change else ():
             if add.name not in noted:
                 yield add.source, add.live
-
-
-def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
-    """Whether a pipeline has views, or a table that was one after its last commit."""
-    return bool(pipeline.views) or any(table.view for table in view.tables.values())
 
 
 def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from typing import Any
 
 import orjson
 
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, Sealed
-from bridge.load.run.streams import StreamPlan
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
 from bridge.load.write.layout import TableLayout

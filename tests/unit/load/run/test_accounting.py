@@ -19,7 +19,6 @@ from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
@@ -29,6 +28,7 @@ from bridge.load.write.report import SegmentCount, WorkReport, failure
 from bridge.load.write.task import write_bundle
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.settings.destination import LoadMethod
+from tests.support.load import accounting
 from tests.support.records import pending_file
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])
@@ -48,7 +48,7 @@ class Desk:
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
         continued = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
-        self.ledger = Accounting(
+        self.ledger = accounting(
             self.committer,
             self.job,
             continued=continued,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Sealed
-from bridge.load.run.streams import StreamPlan
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.spool.spool import Spool
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.protocol.singer.messages import Reader, Schema

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, SchemaNeedsSpark, Sealed
-from bridge.load.run.streams import StreamPlan
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.spool.spool import Spool
 from bridge.protocol.schema.table_schema import TableSchema

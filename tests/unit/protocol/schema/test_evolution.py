@@ -25,7 +25,6 @@ from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.spool.folder import SealedBatch
@@ -41,6 +40,7 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from tests.support.engines import IN_PROCESS, table_of
 from tests.support.lake import DEAD, Faulty, Lake, fail
+from tests.support.load import accounting
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, STRING, Shop
 from tests.unit.load.run.test_table_plan import pipeline, placed, schema
@@ -319,7 +319,7 @@ class Held:
         self.job = WriteContext(
             str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
         )
-        self.ledger = Accounting(self.committer, self.job, continued=adopted, max_rejects=0)
+        self.ledger = accounting(self.committer, self.job, continued=adopted, max_rejects=0)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
         """Have Spark's part done for RECORDs under a SCHEMA, and return the table's columns."""
