@@ -83,7 +83,6 @@ class Dispatcher:
         self._begun_anew: list[str] = []
         self._records_read, self._now = 0, 0.0
         self._current: StreamProgress | None = None
-        self._declared: dict[str, tuple[object, ...]] = {}
         self._early: dict[str, Activate] = {}
 
     def take(self, messages: Iterable[Message]) -> Iterator[Event]:
@@ -243,11 +242,9 @@ class Dispatcher:
     def _schema(self, message: Schema) -> Iterator[Event]:
         if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
-        declared = (message.schema, message.key_properties, message.bookmark_properties)
-        is_held = self._is_held(message.stream) and message.stream in self.policy.streams
-        if is_held or self._declared.get(message.stream) == declared:
+        stream = self.policy.streams.get(message.stream)
+        if stream and (self._is_held(stream.name) or stream.declared == message):
             return
-        self._declared[message.stream] = declared
         try:
             yield from self._take_schema(message)
         except (DataError, SettingsError) as error:
@@ -265,7 +262,7 @@ class Dispatcher:
         stream, table = (existing, existing.schema) if existing else self._tables.open(message)
         if stream.unsettled:
             table = stream.unsettled.table
-        stream.unsettled = Unsettled(message, incoming, table)
+        stream.declared, stream.unsettled = message, Unsettled(incoming, table)
         if incoming.statement is None:
             yield from self._decide_columns(stream)
         elif table is not None:
@@ -312,9 +309,10 @@ class Dispatcher:
 
         If SQL transforms the stream, this waits for its first row.
         """
-        unsettled, stream.unsettled = stream.unsettled, None
+        message, unsettled, stream.unsettled = stream.declared, stream.unsettled, None
+        assert message
         assert unsettled
-        message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
+        incoming, table = unsettled.incoming, unsettled.table
         if incoming.statement is None:
             schema = incoming.into(table, stream.plan.evolution)
             stream.stored_as = self._keep(message, schema)

@@ -127,9 +127,8 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A SCHEMA whose columns are not decided on yet; `table` is the table's present columns."""
+    """Columns of a SCHEMA that are not decided on yet; `table` has the table's present ones."""
 
-    message: Schema
     incoming: IncomingSchema
     table: TableSchema | None
 
@@ -159,6 +158,7 @@ class StreamProgress:
     former: int | None = None  # the version of the table's rows before this run
     is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
     texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
+    declared: Schema | None = None  # its latest SCHEMA
     stored_as: str = ""  # the name under which the spool keeps its latest SCHEMA
     unsettled: Unsettled | None = None  # its latest SCHEMA, until its columns are decided on
     interleaves: bool = False  # its rows came back after another stream's
