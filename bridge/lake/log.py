@@ -117,7 +117,7 @@ class Snapshot:
         return Snapshot(record.n, state, tables, record.staged, moved, last, rejects)
 
     def _rejects(self, record: CommitRecord) -> dict[str, RejectFile]:
-        replaced = {change.stream for change in record.tables if change.mode == "replace"}
+        replaced = {change.stream for change in record.tables if change.replaces}
         if not (record.rejects or record.consumed or (replaced and self.rejects)):
             return self.rejects
         removed = set(record.consumed)
@@ -310,7 +310,7 @@ def storage_changes(pipeline: str, record: CommitRecord) -> list[Change]:
                 folder,
                 tuple(add for add in adds if add.key not in removed),
                 tuple(Remove(key, place) for key, place in removed.items() if key not in new),
-                replace=table.mode == "replace" and not table.has_own_log,
+                replace=table.replaces and not table.has_own_log,
                 trash=trash,
                 aborts=tuple(add_of(folder, add) for add in table.aborts),
                 rewrites=tuple(Rewrite(add, removed[add.key]) for add in adds if add.key in removed),

@@ -241,6 +241,11 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.format != PLAIN
 
     @property
+    def replaces(self) -> bool:
+        """Whether the table is exchanged as a whole."""
+        return self.mode == "replace"
+
+    @property
     def new_rows(self) -> int:
         """Rows that came: not those of files that were only written again."""
         if "rows" in self.merged:
@@ -288,7 +293,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
         adds: Sequence[FileAdd] = (),
         removes: Sequence[str] = (),
         *,
-        mode: Literal["append", "replace"] = "append",
+        replaces: bool = False,
         aborts: Sequence[FileAdd] = (),
         shared: bool = False,
         merged: dict[str, int] | None = None,
@@ -300,7 +305,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             folder=self.folder,
             schema=self.schema,
             version=self.version,
-            mode=mode,
+            mode="replace" if replaces else "append",
             adds=list(adds),
             removes=list(removes),
             aborts=aborts,

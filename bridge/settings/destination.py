@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -25,6 +25,12 @@ from bridge.settings.values.rows import Columns, Lookback, Rename, Transform
 from bridge.settings.values.section import Bytes, FilePath, Name, Section
 from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options, StoreOptions, section_of_bucket
 from bridge.settings.values.units import MIB
+
+LoadMethod = Literal["append-only", "overwrite", "upsert"]
+"""How a stream's rows reach its table: they are added to it, they replace it, or they are merged into it by key."""
+APPEND_ONLY: Final = "append-only"
+OVERWRITE: Final = "overwrite"
+UPSERT: Final = "upsert"
 
 _ACL = Literal[
     "private",
@@ -167,7 +173,7 @@ class Destination(Section):
     not at all."""
     catalog: Catalog | None = None
     """Where Iceberg tables are registered. Default: a SQLite file in the bucket, if that is a folder."""
-    load_method: Literal["auto", "append-only", "overwrite", "upsert"] = "auto"
+    load_method: Literal["auto", LoadMethod] = "auto"
     """How a run changes tables; `auto`: as the catalog says."""
     hard_delete: bool | None = None
     """Whether a row that the tap deletes is removed (`true`) or gets `_sdc_deleted_at`. Default: depends on the load
@@ -219,7 +225,7 @@ class Destination(Section):
 
     @model_validator(mode="after")
     def _not_merged(self) -> Destination:
-        if self.shared and self.load_method == "upsert":
+        if self.shared and self.load_method == UPSERT:
             hint = "give the pipeline a table of its own, or write load_method: append-only"
             raise wrong("a shared table can only be appended to", hint=hint, at="shared")
         return self
@@ -256,7 +262,7 @@ class Destination(Section):
 class StreamKeys(Section):
     """The settings of the streams that match a glob. A key that is left out is as everywhere."""
 
-    load_method: Literal["auto", "append-only", "overwrite", "upsert"] | None = None
+    load_method: Literal["auto", LoadMethod] | None = None
     """Instead of `destination.load_method`."""
     hard_delete: bool | None = None
     """Instead of `destination.hard_delete`."""

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
-from bridge.settings.destination import Destination, StreamKeys
+from bridge.settings.destination import APPEND_ONLY, Destination, LoadMethod, StreamKeys
 from bridge.settings.receivers import Metrics, Notification, OpenLineage
 from bridge.settings.values.checked import (
     duration_or_none,
@@ -328,7 +328,7 @@ class Pipeline(Keys):
                 declared |= {key: getattr(keys, key) for key in keys.model_fields_set}
         return StreamKeys(**declared) if declared else _NO_KEYS
 
-    def load_method(self, name: str) -> str:
+    def load_method(self, name: str) -> Literal["auto", LoadMethod]:
         """How one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
 
@@ -365,9 +365,9 @@ class Pipeline(Keys):
     def appends_only(self, names: Iterable[str] = ()) -> bool:
         """Whether a stream is set to append-only: one of `names`; without names any that there may be."""
         if names := list(names):
-            return any(self.load_method(name) == "append-only" for name in names)
+            return any(self.load_method(name) == APPEND_ONLY for name in names)
         declared = (keys.load_method for keys in self.streams.values())
-        return "append-only" in (self.destination.load_method, *declared)
+        return APPEND_ONLY in (self.destination.load_method, *declared)
 
     def glob_of(self, name: str, key: str) -> str | None:
         """The glob under `streams` whose `key` holds for a stream, None if none says anything."""

@@ -23,7 +23,7 @@ from bridge.load.run.checks.table_guard import Guard
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, Sealed
 from bridge.load.run.tables.table_plan import TablePlanner
-from bridge.load.run.tables.views import ViewTables, has_views
+from bridge.load.run.tables.views import ViewTables
 from bridge.load.spool.spool import Spool
 from bridge.load.write.context import WriteContext
 from bridge.load.write.rejects import write_rejects
@@ -110,10 +110,8 @@ class Run:
         if changes := self._ledger.fill_views(self._last_seq, replaced):
             self._ledger.commit_views(changes)
 
-    def _views(self, committer: Committer, job: WriteContext, placement: TablePlanner) -> ViewTables | None:
+    def _views(self, committer: Committer, job: WriteContext, placement: TablePlanner) -> ViewTables:
         settings = self._settings(committer.storage)
-        if not has_views(settings, committer.view):
-            return None
         return ViewTables(settings, committer, job, placement, lambda work: work(self.spark, job, None))
 
     def _settings(self, storage: Storage) -> Pipeline:

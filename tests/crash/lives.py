@@ -140,7 +140,7 @@ class Life:
         self.ask("write_pending", tuple(files))
         adds = [_added(file) for file in files]
         removes = list(table.files if world.overwrite else over.values())
-        change = table.change("s", adds, removes, mode="replace" if world.overwrite else "append")
+        change = table.change("s", adds, removes, replaces=world.overwrite)
         return PipelineState({"load": said(number, world.repeats)}), [change]
 
 

@@ -163,7 +163,7 @@ def test_a_batch_of_changes_merges_into_a_copy(tmp_path: Path, spark: SparkSessi
     shop = Shop(tmp_path)
     upsert(shop, (1, "a"), (2, "a"))
     upsert(shop, (2, "b"), (3, "a"))
-    shop.load("users", USERS, [{"id": 7, "name": "x"}, {"id": 8, "name": "y"}], mode="replace", keys=("id",))
+    shop.load("users", USERS, [{"id": 7, "name": "x"}, {"id": 8, "name": "y"}], mode="overwrite", keys=("id",))
     copy: dict[int, str] = {}
 
     def apply(batch: Any, _number: int) -> None:

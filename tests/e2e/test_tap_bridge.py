@@ -51,7 +51,7 @@ class Changing:
         if self.round % 3 == 0:
             shop._head = roll_back(shop.storage, "shop", shop._head - 1)[1]
         wide = [{"n": base + n, "payload": {"a": [n, None]}, "price": n / 100} for n in range(200)]
-        shop.load("wide", WIDE, wide, mode="replace" if self.round % 4 == 2 else "append")
+        shop.load("wide", WIDE, wide, mode="overwrite" if self.round % 4 == 2 else "append-only")
 
 
 def _pipe(folder: Path, cut: int | None, victim: str) -> None:

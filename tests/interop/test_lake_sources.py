@@ -61,7 +61,7 @@ def follows(uri: str, tmp_path: Path) -> None:
         ("update", 3),
     ]
     shop.layout = {}
-    shop.load("users", USERS, [{"id": n, "name": "new"} for n in range(100, 130)], mode="replace", keys=("id",))
+    shop.load("users", USERS, [{"id": n, "name": "new"} for n in range(100, 130)], mode="overwrite", keys=("id",))
     same(tmp_path, uri, read(tmp_path, state, bucket=uri))
     assert [row["id"] for row in frame(tmp_path, path=uri, table="users")] == list(range(100, 130))
     assert len(frame(tmp_path, path=uri, table="users", commit=2)) == 28

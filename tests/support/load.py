@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
-from bridge.load.run.barriers import StreamProgress
+from bridge.lake.commit.committer import Committer
+from bridge.load.run.accounting import Accounting
+from bridge.load.run.checks.table_guard import Guard, without_limits
+from bridge.load.run.streams import StreamProgress
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.views import ViewTables
+from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.inline import inline_pipeline
 
 Opened = tuple[StreamProgress, TableSchema | None]
 
@@ -16,6 +23,14 @@ Opened = tuple[StreamProgress, TableSchema | None]
 def as_it_is(message: Schema) -> IncomingSchema:
     """Return the columns of a SCHEMA without any settings."""
     return IncomingSchema(from_singer(message.schema, message.key_properties or []))
+
+
+def accounting(committer: Committer, job: WriteContext, **facts: Any) -> Accounting:
+    """Return the accounting of a pipeline without a guard and without views."""
+    pipeline = inline_pipeline(name="p", bucket=job.bucket, tap="tap", load_method="auto", environ={})
+    tables = TablePlanner(committer.storage, pipeline, committer.view, None, full=False, append=False)
+    views = ViewTables(pipeline, committer, job, tables, lambda work: work(None, job, None))
+    return Accounting(committer, job, guard=Guard(without_limits(pipeline)), views=views, **facts)
 
 
 class Tables(TablePlanner):

@@ -20,15 +20,16 @@ from bridge.lake.paths import folder_name
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.accounting import Accounting
-from bridge.load.run.barriers import Barrier, Publication
+from bridge.load.run.barriers import Barrier
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.task import write_bundle
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
+from bridge.settings.destination import LoadMethod
 from tests.support.lake import DEAD, Faulty, Lake, fail
+from tests.support.load import accounting
 from tests.support.shell import type_words
 
 EVOLVE = Evolution()
@@ -69,7 +70,7 @@ class Shop:
         records: list[dict[str, Any]],
         *,
         keys: tuple[str, ...] = (),
-        mode: Publication = "append",
+        mode: LoadMethod = "append-only",
         storage: Any = None,
         evolution: Evolution = EVOLVE,
         max_rejects: int = 0,
@@ -86,12 +87,14 @@ class Shop:
         """
         committer = open_committer(storage or self.storage, "shop", self.run, last={"closed": self._head})
         table = committer.view.tables.get(stream)
-        kept = read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "replace" else None
+        kept = (
+            read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "overwrite" else None
+        )
         said = [*([before] if before else []), (properties, records)]
         folder = table.folder if table else f"shop/{self._folder(committer, stream)}"
         targets = {stream: TableLayout(folder, **(self.layout | layout))}
         job = WriteContext(self.storage.uri, "shop", "run", committer.generation, str(self.spool), "zstd", targets)
-        ledger = Accounting(committer, job, continued={}, max_rejects=max_rejects)
+        ledger = accounting(committer, job, continued={}, max_rejects=max_rejects)
         schema, segments = TableSchema(pa.schema([])), []
         for columns, rows in said:
             schema = kept = merge(kept, from_singer({"properties": columns, **(top or {})}, list(keys)), evolution)

@@ -11,9 +11,10 @@ from bridge.cli.selection import Selection, typed
 from bridge.cli.setup.propose import print_unknown
 from bridge.cli.show import as_json, console, count_of, note, print_table
 from bridge.errors import SettingsError
-from bridge.load.run.tables.methods import of_catalog
+from bridge.lake.log import Snapshot
+from bridge.load.run.streams import Streams
 from bridge.load.tap.source import Source
-from bridge.protocol.singer.catalog import Catalog, is_system, replication_method, stream_id
+from bridge.protocol.singer.catalog import Catalog, is_system, stream_id
 from bridge.protocol.singer.selection import loaded_streams
 
 
@@ -65,12 +66,13 @@ def _streams(source: Source, catalog: Catalog) -> Catalog:
         wrong = error
     own = [entry for entry in catalog["streams"] if not is_system(entry) or stream_id(entry) in loaded]
     shown = [stream_id(entry) for entry in own or catalog["streams"]]
+    plans = Streams(source.pipeline, catalog, Snapshot())
     rows = [
         [
             stream,
             "yes" if stream in loaded else "",
-            replication_method(catalog, stream) or "",
-            of_catalog(source.pipeline, catalog, stream).each_run,
+            plans[stream].replication or "",
+            plans[stream].each_run,
         ]
         for stream in shown
     ]

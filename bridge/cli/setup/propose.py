@@ -16,6 +16,7 @@ from bridge.load.tap.source import Source
 from bridge.protocol.singer.catalog import Catalog, is_system, replication_method, root_facts, stream_id
 from bridge.protocol.singer.replication import Proposal, propose
 from bridge.protocol.singer.selection import loaded_streams, unmatched
+from bridge.settings.destination import APPEND_ONLY, UPSERT
 
 _FULL, _LOG = "full", "log"
 _CHOSEN = "as chosen"
@@ -118,11 +119,11 @@ def _ask_one(proposal: Proposal) -> Proposal:
     if answer == _FULL:
         return replace(proposal, method="FULL_TABLE", replication_key=None, load_method="auto", reason=_CHOSEN)
     if answer == _LOG:
-        return replace(proposal, method="LOG_BASED", replication_key=None, load_method="upsert", reason=_CHOSEN)
+        return replace(proposal, method="LOG_BASED", replication_key=None, load_method=UPSERT, reason=_CHOSEN)
     incremental = replace(proposal, method="INCREMENTAL", replication_key=answer, reason=_CHOSEN)
     if proposal.keys:
-        return replace(incremental, load_method="upsert")
-    return replace(incremental, load_method="append-only")
+        return replace(incremental, load_method=UPSERT)
+    return replace(incremental, load_method=APPEND_ONLY)
 
 
 def lines_of(proposals: Sequence[Proposal]) -> list[str]:

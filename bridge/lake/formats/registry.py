@@ -77,7 +77,7 @@ class TableLogs:
         """Raise, before the commit is made, if the table's own log could not follow it."""
         if change.has_own_log:
             own = self.of(change.folder, change.stream, change.format)
-            deleted = change.mode == "replace" and own.look().version < 0  # the commit makes it anew
+            deleted = change.replaces and own.look().version < 0  # the commit makes it anew
             own.check(None if deleted else snapshot.tables.get(change.stream))
             if change.schema:
                 own.check_schema(self._columns(change.schema))

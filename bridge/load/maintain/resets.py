@@ -11,6 +11,7 @@ from bridge.lake.runs import read_opened
 from bridge.protocol.singer.state import is_flat, known_as
 from bridge.protocol.singer.state_edits import streams_of, without_bookmarks
 from bridge.settings.commands import reload
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
 _RUNS = 20
@@ -36,7 +37,7 @@ def would_double(pipeline: Pipeline, log: Log, state: Any, streams: Collection[s
     cleared = pipeline.all_names(streams or (tables if is_flat(state) else streams_of(state)))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}
     methods = _load_methods(pipeline, log)
-    doubled = [s for s, number in rows.items() if number and methods.get(s, "append-only") == "append-only"]
+    doubled = [s for s, number in rows.items() if number and methods.get(s, APPEND_ONLY) == APPEND_ONLY]
     if not doubled or not pipeline.incremental.enabled:
         return ""
     first = [f"{stream} ({rows[stream]:,}{' rows' if not place else ''})" for place, stream in enumerate(doubled)]
@@ -54,6 +55,6 @@ def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     methods: dict[str, str] = {}
     for run in read_opened(log.storage, log.pipeline, _RUNS):
         for stream, result in run.streams.items():
-            methods.setdefault(stream, (result.load_method or "append-only").split()[0])
+            methods.setdefault(stream, (result.load_method or APPEND_ONLY).split()[0])
     declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).stream_tables}
     return methods | {stream: method for stream, method in declared.items() if method != "auto"}

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -21,16 +21,14 @@ from bridge.lake.log import add_of
 from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable, TableChange
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import ChangedValues
-from bridge.load.run.checks.held_back import HeldBack
+from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack
 from bridge.load.run.checks.table_guard import Guard, refused_before
 from bridge.load.run.table_changes import BuiltChange, Pending, TableChangeBuilder
+from bridge.load.run.tables.views import ViewTables
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.write.context import MapOnExecutors, WriteContext
 from bridge.load.write.rejects import too_many
 from bridge.load.write.report import Rejected, WorkReport, raise_failure
-
-if TYPE_CHECKING:
-    from bridge.load.run.tables.views import ViewTables
 
 _MANY_FOLDERS = 1000
 """With more partitions in one task's rows, there is a warning."""
@@ -60,21 +58,16 @@ class Accounting:
         committer: Committer,
         context: WriteContext,
         *,
-        shared: Collection[str] = (),
+        shared: bool = False,
         continued: dict[str, int],
         max_rejects: int,
         each: MapOnExecutors | None = None,
-        guard: Guard | None = None,
-        held: HeldBack | None = None,
-        views: ViewTables | None = None,
+        guard: Guard,
+        held: HeldBack = NOTHING_HELD,
+        views: ViewTables,
     ) -> None:
-        """`each` runs pieces of work on executors; the default runs them in this process.
-
-        Without a `guard` nothing is refused. Without `held` an error of any stream ends the run. `views`: those of the
-        pipeline; None: it has none, and had none.
-        """
-        self._views = views
-        self._held, self._held_rejects = held, list[RejectFile]()
+        """`each` runs pieces of work on executors; the default runs them in this process."""
+        self._views, self._held, self._held_rejects = views, held, list[RejectFile]()
         in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
         self._committer, self._guard, self._max_rejects = committer, guard, max_rejects
@@ -91,8 +84,7 @@ class Accounting:
             stage = committer.view.staged[stream]
             self.pending[stream] = Pending(list(stage.files), versions={version}, rejects=list(stage.rejects))
             self._tables.rewriting.adopt(stream, stage.schema)
-            if guard:
-                guard.adopt(stream, stage)
+            guard.adopt(stream, stage)
 
     def add(self, batch: SealedBatch, reports: list[WorkReport]) -> None:
         """Take in the reports of one batch. Raises `EngineError` unless they add up."""
@@ -108,8 +100,7 @@ class Accounting:
             raise EngineError("Spark's work does not add up", hint=hint, batch=batch.seq, lines=batch.lines)
         for report in reports:
             self._take(report)
-            if self._guard:
-                self._guard.add(report)
+            self._guard.add(report)
         made = {(stream, read): lake for report in reports for stream, read, lake in report.made}
         for segment in segments:
             name = made.get((segment.stream, segment.schema), segment.schema)
@@ -118,7 +109,7 @@ class Accounting:
 
     def _drop_held(self) -> None:
         """Forget what is pending of streams that are held back; the next commit keeps their rejects, for people."""
-        for stream in self.pending.keys() & self._held.names if self._held else ():
+        for stream in self.pending.keys() & self._held.names:
             assert stream is not None
             stage = self._committer.view.staged.get(stream)
             of_stage = {reject.file for reject in stage.rejects} if stage else set()
@@ -156,19 +147,18 @@ class Accounting:
     def _count_changed(self, report: WorkReport) -> None:
         for stream, changed in report.changed.items():
             self.changed[stream].count(changed)
-            if self._held:
-                self._held.check_null_keys(stream, self.changed[stream].null_keys)
+            self._held.check_null_keys(stream, self.changed[stream].null_keys)
 
     def reject(self, rejects: Rejected) -> None:
         """Count a reject file, which the commit of its stream's rows names. Raises `DataError` above the limit."""
         stream = rejects.file.stream
-        if self._held and stream in self._held.names:
+        if stream in self._held.names:
             return
         self.pending[stream].rejects.append(rejects.file)
         self.rejected += rejects.file.lines
         if self.rejected > self._max_rejects:
             error = too_many(rejects, self.rejected, self._max_rejects)
-            if not self._held or stream is None:
+            if stream is None:
                 raise error
             self._held.hold(stream, error)
             self.rejected -= sum(reject.lines for reject in self.pending[stream].rejects)
@@ -177,8 +167,7 @@ class Accounting:
         """Forget all staged files of these streams, also an earlier run's: the tap started their tables again."""
         streams = list(streams)
         self._forget(streams)
-        if self._guard:
-            self._guard.restart(streams)
+        self._guard.restart(streams)
 
     def _forget(self, streams: Iterable[str | None]) -> None:
         for stream in streams:
@@ -194,29 +183,35 @@ class Accounting:
         """Whether the barrier publishes rows or rejects, or tables that are empty now."""
         pending = [self.pending[stream] for stream in barrier.publish]
         rejects = self._rejects((*barrier.publish, None))
-        return any(one.files or one.spills for one in pending) or bool(rejects) or "replace" in barrier.publish.values()
+        has_rows = any(one.files or one.spills for one in pending)
+        return has_rows or bool(rejects) or any(map(barrier.replaces, barrier.publish))
 
     def prepare(self, barrier: Barrier, through: int) -> PreparedCommit:
         """Write all that a commit names; may wait for executors. `through` is the last batch before the barrier."""
         whole, barrier = barrier, self._without_held(barrier)
-        built = {s: one for s in {**barrier.publish, **barrier.activate} if (one := self._build(s, barrier, through))}
+        built, staged = dict[str, BuiltChange](), dict[str, StagedTable]()
+        for stream in {**barrier.publish, **barrier.activate}:
+            with self._held.holding(stream):
+                built[stream] = self._tables.build(stream, self.pending[stream], barrier, through)
         outcomes = [one.outcome for one in built.values() if one.outcome]
-        for stream, refusal in self._guard.refusals(outcomes) if self._guard else ():
-            if not self._held or not self._held.hold_refused(stream, refusal, whole, self._committer.view):
+        for stream, refusal in self._guard.refusals(outcomes):
+            if not self._held.hold_refused(stream, refusal, whole, self._committer.view):
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
         views = self._change_views(built, through)
         for one in built.values():
             self._tables.forget(one)
-        staged = {s: stage for s, v in barrier.staged.items() if (stage := self._stage(s, v, barrier))}
+        for stream, version in barrier.staged.items():
+            with self._held.holding(stream):
+                staged[stream] = self._tables.stage(stream, version, self.pending[stream], barrier)
         barrier = self._without_held(whole)
         changed = {**barrier.publish, **barrier.activate}
         staged = {s: stage for s, stage in staged.items() if s in barrier.staged} | self._still_staged(barrier)
-        changes = [change for stream, change in views if not self._held or stream not in self._held.names]
+        changes = [change for stream, change in views if stream not in self._held.names]
         return PreparedCommit(barrier, through, [built[s] for s in changed], staged, views=changes)
 
     def needs_spark(self, barrier: Barrier) -> bool:
         """Whether a commit at this barrier may change views."""
-        return bool(self._views and self._views.needs_spark({**barrier.publish, **barrier.activate}))
+        return self._views.needs_spark({**barrier.publish, **barrier.activate})
 
     def fill_views(self, through: int, replaced: Collection[str]) -> list[TableChange]:
         """Fill new and changed views from the tables as they are; a view that cannot be filled holds its stream back.
@@ -224,16 +219,10 @@ class Accounting:
         `replaced`: the names of views whose tables the run replaces. If one does not fit now, it may do so then.
         """
         changes = []
-        for view in self._views.outdated if self._views else ():
-            try:
-                change = self._views.fill(view, through) if self._views else None
-            except (DataError, SettingsError) as error:
-                if view.name in replaced:
-                    continue
-                if not self._held:
-                    raise
-                self._held.hold(view.stream, error)
-            else:
+        for view in self._views.outdated:
+            may_fit_later = suppress(DataError, SettingsError)
+            with may_fit_later if view.name in replaced else self._held.holding(view.stream):
+                change = self._views.fill(view, through)
                 changes += [change] if change else []
         return changes
 
@@ -247,54 +236,26 @@ class Accounting:
 
         A stream whose view cannot be changed is held back, if it may be.
         """
-        if not self._views:
-            return []
-        held = self._held.names if self._held else ()
+        held = self._held.names
         streams = {stream: one.change for stream, one in built.items() if one.change and stream not in held}
         views = [(change.stream, change) for change in self._views.former()]
         for view in self._views.views:
             source = self._views.feeds(view, streams)
-            try:
+            with self._held.holding(source.stream if source else view.stream):
                 change = self._views.build(view, source, through, rows=built[source.stream].rows if source else ())
-            except (DataError, SettingsError) as error:
-                if not self._held:
-                    raise
-                self._held.hold(source.stream if source else view.stream, error)
-            else:
                 views += [(source.stream if source else view.name, change)] if change else []
         return views
 
     def _without_held(self, barrier: Barrier) -> Barrier:
-        if not self._held:
-            return barrier
         self._drop_held()
         return self._held.kept_out(barrier, self._committer.view)
 
     def _still_staged(self, barrier: Barrier) -> dict[str, StagedTable]:
         """The half loaded tables of streams that are held back: their bookmarks stay inside of them."""
-        names = self._held.names if self._held else frozenset()
-        held = names - barrier.publish.keys() - barrier.staged.keys()  # others may be held back from now on only
+        held = (
+            self._held.names - barrier.publish.keys() - barrier.staged.keys()
+        )  # others may be held back from now on only
         return {stream: stage for stream, stage in self._committer.view.staged.items() if stream in held}
-
-    def _build(self, stream: str, barrier: Barrier, through: int) -> BuiltChange | None:
-        """A stream's part of the commit; None if it is held back because of that."""
-        try:
-            return self._tables.build(stream, self.pending[stream], barrier, through)
-        except (DataError, SettingsError) as error:
-            if not self._held:
-                raise
-            self._held.hold(stream, error)
-            return None
-
-    def _stage(self, stream: str, version: int, barrier: Barrier) -> StagedTable | None:
-        """A stream's half loaded table; None if it is held back because of that."""
-        try:
-            return self._tables.stage(stream, version, self.pending[stream], barrier)
-        except (DataError, SettingsError) as error:
-            if not self._held:
-                raise
-            self._held.hold(stream, error)
-            return None
 
     def commit(
         self, prepared: PreparedCommit, *, remaining: Sequence[RejectFile] = (), **fields: Any
@@ -329,11 +290,10 @@ class Accounting:
             if one.change:
                 self._abort(one.change.folder, one.unneeded)
         self._tables.rewriting.committed()
-        if self._views:
-            self._views.committed(tables)
-            names = {view.name for view in self._views.views}
-            former = (one.stream for one in prepared.views if not one.view and one.stream not in names)
-            self._warnings += (f"{name}: {_NO_VIEW}" for name in former)
+        self._views.committed(tables)
+        names = {view.name for view in self._views.views}
+        former = (one.stream for one in prepared.views if not one.view and one.stream not in names)
+        self._warnings += (f"{name}: {_NO_VIEW}" for name in former)
         self._warnings += _shrunk(prepared.built)
         return record
 
@@ -359,6 +319,6 @@ class Accounting:
 def _shrunk(built: Iterable[BuiltChange]) -> Iterable[str]:
     """A warning for each table that lost more than half of its rows in an overwrite."""
     for one in built:
-        if one.change and one.outcome and one.change.mode == "replace" and one.outcome.after * 2 < one.outcome.before:
+        if one.change and one.outcome and one.change.replaces and one.outcome.after * 2 < one.outcome.before:
             text = f"the table was overwritten with {one.outcome.after:,} rows, it had {one.outcome.before:,}"
             yield f"{one.change.stream}: {text}"

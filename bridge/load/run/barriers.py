@@ -24,12 +24,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from bridge.errors import BridgeError, SettingsError
+from bridge.errors import DataError, SettingsError
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.state.lookback import Lookback
-from bridge.protocol.schema.merging import Evolution
+from bridge.load.run.streams import NEW_KEY, StreamProgress
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.state import (
     bookmark,
@@ -43,58 +43,7 @@ from bridge.protocol.singer.state import (
     resume_point,
     resume_points,
 )
-
-Mode = Literal["append", "replace", "upsert"]
-METHODS: dict[Mode, str] = {"append": "append-only", "replace": "overwrite", "upsert": "upsert"}
-"""The settings' names for the modes."""
-Publication = Literal["append", "replace", "extend", "upsert"]
-"""A barrier's way to publish a stream's rows; `extend` adds to a table that an overwrite has already swapped in."""
-
-
-@dataclass(slots=True)
-class StreamProgress:
-    """The progress of one stream in this run.
-
-    `opened`, `last_row` and `activated` count messages, so they can be compared.
-    """
-
-    name: str
-    mode: Mode
-    reason: str
-    schema: TableSchema
-    opened: int
-    key_properties: list[str]
-    records: int = 0
-    last_row: int = -1
-    waiting: bool = False  # rows since its last publication
-    first_state: bytes | None = None  # the latest STATE before the first of them
-    versions: set[int | None] = field(default_factory=set)
-    activated: int | None = None
-    keyed: bool = False  # the last row of a key wins: the order of messages matters
-    sweeps: bool = False  # a complete version removes or marks older rows in place
-    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
-    complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
-    latest: int | None = None  # the version of the latest rows
-    swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
-    version: int | None = None
-    resumes: bool = False  # the tap names a column for its bookmark
-    evolution: Evolution = field(default_factory=Evolution)
-    refused: BridgeError | None = None  # raised at its first row: the table has all rows already
-    former: int | None = None  # the version of the table's rows before this run
-    is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
-    texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
-    other_names: tuple[str, ...] = ()  # its id in the catalog, which most STATEs use
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names that a STATE may have for the stream."""
-        return self.name, *self.other_names
-
-    @property
-    def doubles(self) -> bool:
-        """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
-        extends = self.mode == "replace" and self.swapped and self.former is not None and self.version == self.former
-        return bool(extends and self.records and self.key_properties) and self.announced is None
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +52,8 @@ class Barrier:
 
     state: Any
     merged: bool
-    publish: dict[str, Publication]
+    publish: dict[str, LoadMethod]
+    """The streams whose rows a commit makes visible, and how."""
     staged: dict[str, int]
     schemas: dict[str, TableSchema]
     end: bool
@@ -119,7 +69,13 @@ class Barrier:
     read: frozenset[str] = frozenset()
     """Streams with RECORDs before the STATE."""
     stored: PipelineState | None = None
-    """The STATE that the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
+    """The state that the commit stores if several processes of the tap are read; see `division.JointBarriers`."""
+    extends: frozenset[str] = frozenset()
+    """Streams of `publish` whose table an overwrite has replaced already: their rows are added to it."""
+
+    def replaces(self, stream: str) -> bool:
+        """Whether the stream's rows replace its table."""
+        return self.publish.get(stream) == OVERWRITE and stream not in self.extends
 
 
 class BarrierPolicy:
@@ -160,9 +116,9 @@ class BarrierPolicy:
         """Note a stream's first SCHEMA. Raises `SettingsError` if a half loaded table changed its load method."""
         stream.opened = self._tick()
         if stream.name in self.staged:
-            if stream.mode != "replace":
+            if stream.method != OVERWRITE:
                 again = f"; or start the table again: --full -s {shlex.quote(stream.name)}"
-                hint = f"set load_method back to what it was{again if stream.mode != 'append' else ''}"
+                hint = f"set load_method back to what it was{again if stream.method != APPEND_ONLY else ''}"
                 raise SettingsError("a half loaded table changed its load method", hint=hint, stream=stream.name)
             stream.waiting, stream.versions = True, {self.staged[stream.name]}
         self.streams[stream.name] = stream
@@ -195,10 +151,10 @@ class BarrierPolicy:
         """Note an ACTIVATE_VERSION: the end of a full table, if rows of that version came before it in this run.
 
         In this run, because taps that continue a table begin by repeating the message of the first attempt. For a
-        stream that `sweeps`, a message before the rows counts at the clean end.
+        stream whose plan `sweeps`, a message before the rows counts at the clean end.
         """
         stream.announced = version
-        if stream.sweeps:
+        if stream.plan.sweeps:
             if stream.records and stream.latest == version:
                 stream.activated, stream.complete = self._tick(), version
             return
@@ -235,10 +191,32 @@ class BarrierPolicy:
             declared is not None,
             self._uncovered(publish, state) if end else (),
             self._unresumed(state) if end else frozenset(),
-            frozenset(stream.name for stream in self.streams.values() if stream.records),
+            self._with_records,
+            extends=frozenset(name for name in publish if self.streams[name].swapped),
         )
         self._note_barrier(barrier)
         return barrier
+
+    def barrier_before_key(self, stream: StreamProgress, *, only_at_end: bool) -> Barrier:
+        """A barrier that commits, under the STATE of the lake, what came of a stream before its key changes.
+
+        The latest STATE must have been decided on. A tap that sends these rows again has them merged again. Raises
+        `DataError` if there may be no commit.
+        """
+        if only_at_end:
+            hint = f"{NEW_KEY}; or leave commit.at: end out"
+            raise DataError("the key changes before the only commit of the run", hint=hint, stream=stream.name)
+        stream.waiting = False
+        stream.versions.clear()
+        publish: dict[str, LoadMethod] = {stream.name: UPSERT}
+        staged, schemas = dict(self.staged), {name: one.schema for name, one in self.streams.items()}
+        return Barrier(
+            self.committed, False, publish, staged, schemas, end=False, from_tap=False, read=self._with_records
+        )
+
+    @property
+    def _with_records(self) -> frozenset[str]:
+        return frozenset(stream.name for stream in self.streams.values() if stream.records)
 
     def _stored(self, declared: Any) -> Any:
         """The STATE to store: the tap's, except for streams that this run does not load, or that look back."""
@@ -251,8 +229,8 @@ class BarrierPolicy:
             retained = retained | (set(self.committed["bookmarks"]) - spoke)
         return overlay(self.committed, declared, retained, self.muted)
 
-    def _choose(self, state: Any, end: bool) -> tuple[dict[str, Publication] | None, dict[str, int]]:
-        publish: dict[str, Publication] = {}
+    def _choose(self, state: Any, end: bool) -> tuple[dict[str, LoadMethod] | None, dict[str, int]]:
+        publish: dict[str, LoadMethod] = {}
         staged = {name: version for name, version in self.staged.items() if name not in self.streams}
         for stream in self.streams.values():
             if stream.name in self.held:
@@ -262,12 +240,12 @@ class BarrierPolicy:
             if end and self._has_nothing_new(stream):
                 continue
             if end or self._complete(stream):
-                publish[stream.name] = "extend" if stream.swapped else stream.mode
-            elif stream.waiting and stream.mode == "replace" and not stream.swapped:
+                publish[stream.name] = stream.method
+            elif stream.waiting and stream.method == OVERWRITE and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
             elif stream.waiting and self._covers(stream, state):
-                publish[stream.name] = "extend" if stream.swapped else stream.mode
+                publish[stream.name] = stream.method
             elif stream.waiting and self._covered_elsewhere(stream, state):
                 return None, {}
         return publish, staged
@@ -280,7 +258,7 @@ class BarrierPolicy:
         is_apart = stream.is_apart or has_own_bookmark(state, stream.names)
         return stream.waiting and not is_apart and self._covered_elsewhere(stream, state)
 
-    def _uncovered(self, publish: dict[str, Publication], state: Any) -> tuple[str, ...]:
+    def _uncovered(self, publish: dict[str, LoadMethod], state: Any) -> tuple[str, ...]:
         """The streams with rows that a STATE committed earlier does not cover, though they resume from it.
 
         Full tables do not resume: the tap sends them again in any case. But a tap that ended before its first STATE may
@@ -289,7 +267,7 @@ class BarrierPolicy:
         if state != self.committed:
             return ()
         unresumed = set() if self._latest is None and not self.proves_end else self._not_resuming(state)
-        streams = (self.streams[name] for name, how in publish.items() if how == "append")
+        streams = (self.streams[name] for name, how in publish.items() if how == APPEND_ONLY)
         return tuple(s.name for s in streams if s.waiting and not s.keyed and s.name not in unresumed)
 
     def _unresumed(self, state: Any) -> frozenset[str]:
@@ -297,7 +275,7 @@ class BarrierPolicy:
 
     def _not_resuming(self, state: Any) -> set[str]:
         streams = self.streams.values()
-        return {s.name for s in streams if not s.resumes and resume_point(state, s.names) is None}
+        return {s.name for s in streams if not s.plan.resumes and resume_point(state, s.names) is None}
 
     def _activations(self, publish: Collection[str], *, end: bool) -> dict[str, int]:
         """The complete versions, by stream, whose rows are visible with this commit.
@@ -310,7 +288,7 @@ class BarrierPolicy:
             if stream.name in self.held:
                 continue
             activated = stream.activated is not None and stream.activated < self._marked
-            if end and stream.sweeps and stream.announced is not None and self._is_whole(stream):
+            if end and stream.plan.sweeps and stream.announced is not None and self._is_whole(stream):
                 activations[stream.name] = stream.announced
             elif activated and stream.complete is not None and (stream.name in publish or not stream.waiting):
                 activations[stream.name] = stream.complete
@@ -328,11 +306,11 @@ class BarrierPolicy:
         return bool(earlier) and stream.announced not in (None, *earlier)
 
     def _complete(self, stream: StreamProgress) -> bool:
-        return stream.mode == "replace" and stream.activated is not None and stream.activated < self._marked
+        return stream.method == OVERWRITE and stream.activated is not None and stream.activated < self._marked
 
     def _has_nothing_new(self, stream: StreamProgress) -> bool:
         """Whether no rows mean no change, not an empty table: the tap resumed elsewhere, or inside this one."""
-        if stream.mode != "replace" or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
+        if stream.method != OVERWRITE or stream.records or stream.waiting or self._whole or self._begun_anew(stream):
             return False
         start = bookmark(self._start, stream.names)
         inside = isinstance(start, dict) and "version" in start and resume_point(self._start, stream.names) is not None
@@ -378,9 +356,9 @@ class BarrierPolicy:
         self.committed, self.staged = barrier.state, barrier.staged
         for name in barrier.activate:
             self.streams[name].activated = None
-        for name, mode in barrier.publish.items():
+        for name in barrier.publish:
             stream = self.streams[name]
-            if mode == "replace":
+            if barrier.replaces(name):
                 stream.swapped = True
                 versions = stream.versions - {None}
                 stream.version = versions.pop() if len(versions) == 1 else None

@@ -12,15 +12,15 @@ from datetime import timedelta
 from hashlib import sha256
 
 from bridge.errors import BridgeError, DataError, RecordBeforeSchema, SettingsError
-from bridge.load.run.barriers import METHODS, Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.checks.changed_values import ChangedValues, text_columns
 from bridge.load.run.checks.commit_clock import CommitClock
-from bridge.load.run.checks.held_back import HeldBack
+from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack
+from bridge.load.run.checks.ignored_messages import IgnoredMessages
 from bridge.load.run.events import Event, KeyChanges, SchemaNeedsSpark, Sealed, SpoolGrew
-from bridge.load.run.ignored_messages import IgnoredMessages
 from bridge.load.run.result import Counts
+from bridge.load.run.streams import StreamProgress, Unsettled
 from bridge.load.run.tables.column_plan import IncomingSchema
-from bridge.load.run.tables.new_key import barrier_before
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.spool.folder import RULES
 from bridge.load.spool.spool import Spool
@@ -28,6 +28,7 @@ from bridge.load.tap.batch_files import Batches
 from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State, parse, version_of
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.redact import Redactor, redactor
 
 
@@ -54,15 +55,6 @@ class DispatchRules:
     """Tasks that can work on a batch at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    """A SCHEMA whose columns are not decided on yet; `table` is the table's present columns."""
-
-    message: Schema
-    incoming: IncomingSchema
-    table: TableSchema | None
-
-
 class Dispatcher:
     """Feeds the spool, and yields events. After each event the caller acts on it, then asks for the next.
 
@@ -79,9 +71,8 @@ class Dispatcher:
         *,
         counts: dict[str, Counts] | None = None,
         batches: Batches | None = None,
-        held: HeldBack | None = None,
+        held: HeldBack = NOTHING_HELD,
     ) -> None:
-        """`held`: the streams that are held back; None: an error of any stream ends the run."""
         self._held = held
         self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
         self.counts = {} if counts is None else counts
@@ -91,12 +82,8 @@ class Dispatcher:
         self._warnings: list[str] = []
         self._begun_anew: list[str] = []
         self._records_read, self._now = 0, 0.0
-        self._current: str | None = None
-        self._interleaved: set[str] = set()
-        self._declared: dict[str, tuple[object, ...]] = {}
+        self._current: StreamProgress | None = None
         self._early: dict[str, Activate] = {}
-        self._schema_names: dict[str, str] = {}
-        self._unsettled: dict[str, _Unsettled] = {}
 
     def take(self, messages: Iterable[Message]) -> Iterator[Event]:
         """Act on messages in order. Raises `DataError` for what cannot be loaded; earlier messages are not affected."""
@@ -121,8 +108,9 @@ class Dispatcher:
 
     def end(self, *, clean: bool) -> Iterator[Event]:
         """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""
-        for name in [name for name, unsettled in self._unsettled.items() if clean and unsettled.table is None]:
-            yield from self._settle(self.policy.streams[name])  # an empty table has columns, too
+        for stream in list(self.policy.streams.values()) if clean else ():
+            if stream.unsettled and stream.unsettled.table is None:
+                yield from self._settle(stream)  # an empty table has columns, too
         barrier = None if self._rules.only_at_end and not clean else self._barrier(end=clean)
         if barrier is not None:
             yield from self._seal(barrier, all_lines=clean)
@@ -142,22 +130,21 @@ class Dispatcher:
         if self._is_held(stream.name):
             self.counts[stream.name].records += message.lines
             return
-        if stream.mode == "replace":
+        if stream.method == OVERWRITE:
             self._note_version(stream, _version(message))
-        elif stream.sweeps:
+        elif stream.plan.sweeps:
             stream.latest = _version(message, last=True)
-        if stream.name != self._current:
-            self._changes_to(stream.name)
+        if stream is not self._current:
+            self._changes_to(stream)
         counts = self.counts[stream.name]
         counts.records += message.lines
         counts.seen(self._now)
         self._records_read += message.lines
-        if stream.name in self._unsettled:
+        if stream.unsettled:
             yield from self._settle(stream)
             if self._is_held(stream.name):
                 return
-        name = self._schema_names[stream.name]
-        self.spool.append(stream.name, name, message.prefix, message.data, message.lines)
+        self.spool.append(stream.name, stream.stored_as, message.prefix, message.data, message.lines)
         self._clock.add(len(message.data), message.lines)
         if self.spool.fresh >= self._rules.commit_bytes:
             barrier = None if self._rules.only_at_end else self._barrier(end=False)
@@ -187,14 +174,13 @@ class Dispatcher:
             self._now = time.monotonic()
             yield from self._records(records)
 
-    def _changes_to(self, name: str) -> None:
+    def _changes_to(self, stream: StreamProgress) -> None:
         """Note that another stream's rows begin. One that comes back is interleaved, like a parent with children."""
-        if self._current is not None:
-            self.counts[self._current].ended = self._current not in self._interleaved
-        if self.counts[name].ended:
-            self._interleaved.add(name)
-            self.counts[name].ended = False
-        self._current = name
+        if self._current:
+            self.counts[self._current.name].ended = not self._current.interleaves
+        stream.interleaves = stream.interleaves or self.counts[stream.name].ended
+        self.counts[stream.name].ended = False
+        self._current = stream
 
     def _note_version(self, stream: StreamProgress, version: int | None) -> None:
         continued = self.policy.staged.get(stream.name)
@@ -220,28 +206,25 @@ class Dispatcher:
             self._clock.postpone()
 
     def _barrier(self, *, end: bool) -> Barrier | None:
-        self.policy.held = self._held.names if self._held else ()
+        self.policy.held = self._held.names
         return self.policy.barrier(end=end)
 
     def _is_held(self, stream: str) -> bool:
-        return bool(self._held and stream in self._held.names)
+        return stream in self._held.names
 
     def _hold_back(self, name: str, error: BridgeError) -> None:
         """Leave out a stream that cannot be stored from now on. Raises the error if that ends the run."""
-        if not self._held:
-            raise error
         self._held.hold(name, error)
-        self._unsettled.pop(name, None)
-        if name not in self.policy.streams:
+        if name in self.policy.streams:
+            self.policy.streams[name].unsettled = None
+        else:
             self._open(self._held.left_out(name, is_staged=name in self.policy.staged))
 
     def _open(self, stream: StreamProgress) -> None:
         self.policy.open(stream)
-        if self._held:
-            self._held.opened(stream)
-        self.counts[stream.name] = Counts(
-            METHODS[stream.mode], stream.reason, stream.names, changed=ChangedValues(stream.texts)
-        )
+        self._held.opened(stream)
+        changed = ChangedValues(stream.texts)
+        self.counts[stream.name] = Counts(stream.method, stream.plan.reason, stream.names, changed=changed)
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -259,11 +242,9 @@ class Dispatcher:
     def _schema(self, message: Schema) -> Iterator[Event]:
         if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
-        declared = (message.schema, message.key_properties, message.bookmark_properties)
-        is_held = self._is_held(message.stream) and message.stream in self.policy.streams
-        if is_held or self._declared.get(message.stream) == declared:
+        stream = self.policy.streams.get(message.stream)
+        if stream and (self._is_held(stream.name) or stream.declared == message):
             return
-        self._declared[message.stream] = declared
         try:
             yield from self._take_schema(message)
         except (DataError, SettingsError) as error:
@@ -279,9 +260,9 @@ class Dispatcher:
             if self._is_held(message.stream):
                 return
         stream, table = (existing, existing.schema) if existing else self._tables.open(message)
-        if stream.name in self._unsettled:
-            table = self._unsettled[stream.name].table
-        self._unsettled[stream.name] = _Unsettled(message, incoming, table)
+        if stream.unsettled:
+            table = stream.unsettled.table
+        stream.declared, stream.unsettled = message, Unsettled(incoming, table)
         if incoming.statement is None:
             yield from self._decide_columns(stream)
         elif table is not None:
@@ -293,15 +274,15 @@ class Dispatcher:
         """Commit the rows so far by the key that they came under, and go on by the new one."""
         if stream.waiting:
             yield from self._seal(self._barrier(end=False), all_lines=False)
-        if stream.waiting and stream.mode == "upsert":
-            barrier = barrier_before(self.policy, stream, only_at_end=self._rules.only_at_end)
+        if stream.waiting and stream.method == UPSERT:
+            barrier = self.policy.barrier_before_key(stream, only_at_end=self._rules.only_at_end)
             yield from self._seal(barrier, all_lines=True)
         yield KeyChanges()
         if self._is_held(stream.name):
             return
         self._tables.rekey(stream, message)
         counts = self.counts[stream.name]
-        counts.load_method, counts.reason = METHODS[stream.mode], stream.reason
+        counts.load_method, counts.reason = stream.method, stream.plan.reason
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -328,13 +309,15 @@ class Dispatcher:
 
         If SQL transforms the stream, this waits for its first row.
         """
-        unsettled = self._unsettled.pop(stream.name)
-        message, incoming, table = unsettled.message, unsettled.incoming, unsettled.table
+        message, unsettled, stream.unsettled = stream.declared, stream.unsettled, None
+        assert message
+        assert unsettled
+        incoming, table = unsettled.incoming, unsettled.table
         if incoming.statement is None:
-            schema = incoming.into(table, stream.evolution)
-            self._schema_names[stream.name] = self._keep(message, schema)
+            schema = incoming.into(table, stream.plan.evolution)
+            stream.stored_as = self._keep(message, schema)
         else:
-            name = self._schema_names[stream.name] = self._keep(message, incoming.read())
+            name = stream.stored_as = self._keep(message, incoming.read())
             question = SchemaNeedsSpark(stream, incoming, table, name)
             yield question
             schema = question.answer
@@ -364,7 +347,7 @@ class Dispatcher:
             if message.stream not in self._rules.deselected and self._is_own(message.stream):
                 self._early[message.stream] = message  # some taps send it before the SCHEMA
             return
-        if stream.mode == "append" and not stream.sweeps and self._tables.is_new(stream.name):  # said once
+        if stream.method == APPEND_ONLY and not stream.plan.sweeps and self._tables.is_new(stream.name):  # said once
             what = "an append-only table keeps rows of older versions unless hard_delete is set"
             self._warn(f"{message.stream}: ACTIVATE_VERSION ignored, {what}")
         self.policy.activate(stream, message.version)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.load.run.barriers import Barrier, StreamProgress
+from bridge.load.run.barriers import Barrier
+from bridge.load.run.streams import StreamProgress
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.spool.folder import SealedBatch
 from bridge.protocol.schema.table_schema import TableSchema

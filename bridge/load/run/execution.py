@@ -83,7 +83,7 @@ class Execution:
             division=division,
             slots=self._slots,
             trace=self.trace,
-            held=HeldBack(plan.pipeline, plan.catalog),
+            held=HeldBack(planner.streams),
         )
         self._rows = SourceRows.begin(load_plan, plan.source.database, plan.catalog)
         loader = Loader(load_plan)

@@ -23,7 +23,7 @@ from bridge.load.run.checks.table_guard import Guard
 from bridge.load.run.events import SchemaNeedsSpark, Sealed
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Counts
-from bridge.load.run.tables.views import ViewTables, has_views
+from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.log import tail
 from bridge.load.spark.query import STARTING, Engine, Finished
 from bridge.load.spark.warm import ahead
@@ -59,12 +59,12 @@ class Loader:
         self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder, in_bucket=in_bucket)
         self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
         self._engine = self._new_engine()
-        self._views = self._new_views()
+        self._views = ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None, full=plan.full)
         self._accounting = Accounting(
             plan.committer,
             self._context,
-            shared=plan.tables.shared,
+            shared=plan.pipeline.destination.shared,
             continued=plan.continued_versions,
             max_rejects=plan.max_rejects,
             each=self._engine.each,
@@ -88,14 +88,6 @@ class Loader:
         if session:
             engine.start()  # the query is soon up then, and the tap may take longer
         return engine
-
-    def _new_views(self) -> ViewTables | None:
-        """The pipeline's views; None if it has none, and had none."""
-        plan = self._plan
-        rolls_back = plan.replay_guard and plan.replay_guard.pending  # a table may be a view again then
-        if not rolls_back and not has_views(plan.pipeline, plan.committer.view):
-            return None
-        return ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
 
     @property
     def tasks(self) -> int:
@@ -140,7 +132,7 @@ class Loader:
             self.collect(_START_POLL)
         aside = ThreadPoolExecutor(1, "analyse")
         made = self._answer(aside.submit(self._engine.analysed, statement, read, stream.name))
-        lake = incoming.into(question.table, stream.evolution, made)
+        lake = incoming.into(question.table, stream.plan.evolution, made)
         self.spool.put_schema(lake.hash, lake.to_json())
         self._engine.transform(stream.name, question.name, statement, read, made, lake)
         self._plan.context.stage = "extracting"
@@ -167,7 +159,7 @@ class Loader:
         that does not fit its table, unless the run replaces that, or its stream may be held back.
         """
         replay = self._plan.replay_guard
-        if not self._views or (replay and replay.pending) or not (outdated := self._views.outdated):
+        if (replay and replay.pending) or not (outdated := self._views.outdated):
             return
         self._plan.context.stage = "filling views"
         tables = self._plan.tables
@@ -358,7 +350,7 @@ class Loader:
         self.drain()
         self.fill_views()  # those of rows that could not be read before they were committed
         self._is_done = True
-        if self._plan.held and (held := self._plan.held.result()):
+        if held := self._plan.held.result():
             raise held
         if complaint := self._guard.complaint():
             raise complaint
@@ -372,9 +364,10 @@ class Loader:
         self._to_bucket.shutdown(wait=self._is_done, cancel_futures=not self._is_done)
         self._engine.stop(hurry=not self._is_done)
         self.spool.close()
-        warnings = [*self._accounting.warnings(), *(self._views.warnings if self._views else ())]
-        for stream, error in self._plan.held.of(self.counts) if self._plan.held else ():
-            redactor(self._pipeline.secrets).mask(error)
+        warnings = [*self._accounting.warnings(), *self._views.warnings]
+        mask = redactor(self._pipeline.secrets).text
+        for stream, error in self._plan.held.of(self.counts):
+            error.message, error.hint = mask(error.message), mask(error.hint)
             self.counts[stream].held = error
         if self._most_spilled > self._pipeline.spool.max_bytes:
             most = self._most_spilled >> 20

@@ -13,7 +13,7 @@ from bridge.lake.lease import Lease
 from bridge.lake.records import TapGroup
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.stream_files import StreamFiles
-from bridge.load.run.checks.held_back import HeldBack
+from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack
 from bridge.load.run.checks.replay_guard import ReplayGuard
 from bridge.load.run.planning.division import Division
 from bridge.load.run.scratch import Scratch
@@ -150,8 +150,8 @@ class LoadPlan:
     slots: SlotGuard = field(default_factory=SlotGuard)
     trace: RunTrace | None = None
     """Shows in the bucket how far the run is. None: nobody looks."""
-    held: HeldBack | None = None
-    """Streams that are held back. None: an error of any stream ends the run."""
+    held: HeldBack = NOTHING_HELD
+    """Streams that are held back."""
 
     @property
     def continued_versions(self) -> dict[str, int]:

@@ -31,6 +31,7 @@ from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP
 from bridge.protocol.schema.table_schema import TableSchema, with_extra
+from bridge.settings.destination import OVERWRITE
 
 
 @dataclass(slots=True)
@@ -60,10 +61,8 @@ class BuiltChange:
 class TableChangeBuilder:
     """Builds the table changes of one run's commits."""
 
-    def __init__(
-        self, committer: Committer, context: WriteContext, *, shared: Collection[str], each: MapOnExecutors
-    ) -> None:
-        """`shared` are streams whose tables other pipelines add files to. `each` runs pieces of work on executors."""
+    def __init__(self, committer: Committer, context: WriteContext, *, shared: bool, each: MapOnExecutors) -> None:
+        """`shared`: other pipelines add files to the tables, too. `each` runs pieces of work on executors."""
         self._committer, self._context, self._shared = committer, context, shared
         self._merger = Merger(context, each)
         self.rewriting = Rewriting(committer.storage, context, each)
@@ -74,38 +73,38 @@ class TableChangeBuilder:
 
     def build(self, stream: str, pending: Pending, barrier: Barrier, through: int) -> BuiltChange:
         """The change of a stream's table at a barrier. Raises `DataError` for rows of several versions."""
-        mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
+        active, anew = barrier.activate.get(stream), barrier.replaces(stream)
         table, has_rows = self._table(stream), bool(pending.files or pending.spills)
         unchanged = BuiltChange(outcome=Outcome(stream, table.rows) if stream in barrier.publish else None)
-        if not has_rows and active is None and (not barrier.end or (mode != "replace" and table.files)):
+        if not has_rows and active is None and (not barrier.end or (not anew and table.files)):
             return unchanged
         version = table.version if active is None else active
-        if mode in ("replace", "extend"):
-            versions = pending.versions | {version} if mode == "extend" else pending.versions - {None}
+        if barrier.publish.get(stream) == OVERWRITE:
+            versions = pending.versions - {None} if anew else pending.versions | {version}
             version = _one_version(stream, versions)
         schema = self._kept_schema(stream, pending, barrier.schemas[stream], active)
         if pending.files:
             pending.files = self.rewriting.pending(stream, pending.files, schema)
         merged = self._merged(stream, pending, barrier, schema, through)
-        if not has_rows and mode != "replace" and version == table.version and not merged.removes and table.files:
+        if not has_rows and not anew and version == table.version and not merged.removes and table.files:
             return unchanged
         if not merged.adds and not table.files.keys() - set(merged.removes):
             merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
-        keys, anew = self._context.layouts[stream].keys, mode == "replace"
+        keys = self._context.layouts[stream].keys
         key = key_after(self._committer.storage, table, schema.arrow, keys, anew=anew)
         after = structs.replace(table, schema=schema.hash, version=version, upserts=bool(keys), key=key)
         change = after.change(
             stream,
             [*merged.adds, *rewritten],
             [*merged.removes, *(one.old for one in replaced)],
-            mode="replace" if anew else "append",
-            shared=stream in self._shared,
+            replaces=anew,
+            shared=self._shared,
             merged=merged.facts(),
             partition_by=self._layout(stream),
         )
         soft = not self._context.layouts[stream].hard_delete
-        outcome = _outcome(stream, table, mode, merged, soft=soft) or unchanged.outcome
+        outcome = _outcome(stream, table, merged, anew=anew, soft=soft) or unchanged.outcome
         return BuiltChange(change, outcome, merged.empty, [*merged.changes, *replaced])
 
     def forget(self, built: BuiltChange) -> None:
@@ -130,7 +129,7 @@ class TableChangeBuilder:
 
     def _merged(self, stream: str, pending: Pending, barrier: Barrier, schema: TableSchema, seq: int) -> Merged:
         """The files to add and remove. If a version is complete, rows of older ones are removed or marked deleted."""
-        mode, active = barrier.publish.get(stream, "append"), barrier.activate.get(stream)
+        active, anew = barrier.activate.get(stream), barrier.replaces(stream)
         files, table, target = pending.files, self._table(stream), self._context.layouts[stream]
         soft = not target.hard_delete
         sweep = None if active is None else VersionSweep(active, int(time.time() * 1000) if soft else None)
@@ -139,8 +138,8 @@ class TableChangeBuilder:
             self._keyed.add(stream)
             if active == table.version:
                 batch = replace(batch, sweep=None)  # done when this version became active
-            return self._merger.merge(batch, table, pending.spills, anew=mode == "replace")
-        if mode == "replace":
+            return self._merger.merge(batch, table, pending.spills, anew=anew)
+        if anew:
             return Merged([file.add() for file in files], list(table.files))
         if active is None and table.version is not None and any(file.stale for file in table.files.values()):
             batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
@@ -180,9 +179,9 @@ class TableChangeBuilder:
         return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
 
 
-def _outcome(stream: str, table: TableState, mode: str, merged: Merged, *, soft: bool) -> Outcome | None:
+def _outcome(stream: str, table: TableState, merged: Merged, *, anew: bool, soft: bool) -> Outcome | None:
     """The rows before and after, for the guard to judge, if the commit removes rows; `soft`: or marks them."""
-    if mode == "replace":
+    if anew:
         return Outcome(stream, table.rows, sum(add.rows for add in merged.adds), replaces=True)
     if merged.swept or merged.dropped:
         after = table.rows - (0 if soft else merged.swept) - merged.dropped + merged.counts["inserted"]

@@ -25,6 +25,7 @@ from bridge.load.tap.batch_files import Batches
 from bridge.load.tap.pipe import Feed
 from bridge.load.tap.pumps import SIGNAL_GRACE, Pumps
 from bridge.protocol.singer.messages import LONGEST_LINE, Reader
+from bridge.settings.destination import OVERWRITE
 from bridge.settings.redact import redactor
 
 _LISTED = 8
@@ -102,11 +103,9 @@ class TapReader:
         return [stream for session in self._sessions for stream in self._uncovered(session)]
 
     def _uncovered(self, session: TapSession) -> list[str]:
-        dispatcher, methods = session.dispatcher, self._plan.tables.methods
-        if dispatcher.has_state:
-            return []
-        loaded = (stream for stream in dispatcher.policy.streams if dispatcher.counts[stream].records)
-        return [stream for stream in loaded if methods[stream].mode != "replace"]
+        dispatcher = session.dispatcher
+        streams = () if dispatcher.has_state else dispatcher.policy.streams.values()
+        return [s.name for s in streams if dispatcher.counts[s.name].records and s.plan.usual != OVERWRITE]
 
     def warnings(self) -> list[str]:
         """Warnings for the operator."""

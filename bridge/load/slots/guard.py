@@ -28,6 +28,7 @@ from bridge.load.tap.slot_source import LONGEST_NAME, SlotSource, slot_source, t
 from bridge.protocol.singer.catalog import Catalog, key_properties, replication_method, selected_streams, stream_entry
 from bridge.protocol.singer.state import bookmark, is_flat
 from bridge.settings.commands import reload
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
 _MIN_IDLE_SECONDS = 5
@@ -290,7 +291,7 @@ def _is_appended(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> bo
     """Whether a change that comes twice is in the table twice."""
     setting, entry = pipeline.load_method(stream), stream_entry(catalog, stream)
     keys = pipeline.stream(stream).key_properties or (key_properties(entry) if entry else [])
-    return setting == "append-only" or (setting == "auto" and not keys)
+    return setting == APPEND_ONLY or (setting == "auto" and not keys)
 
 
 def _starts(

@@ -74,10 +74,10 @@ def _partitioned(shop: Shop) -> dict[str, Rows]:
 def _replaced(shop: Shop) -> dict[str, Rows]:
     """An overwrite, whose old file is in the folder for readers that list it in Delta and Iceberg; and a rollback."""
     shop.load("replaced", _ID, [{"id": 1}])
-    shop.load("replaced", _ID, [{"id": 2}, {"id": 3}], mode="replace")
+    shop.load("replaced", _ID, [{"id": 2}, {"id": 3}], mode="overwrite")
     shop.load("back", _ID, [{"id": 5}])
     head = Log(shop.storage, "shop").head()
-    shop.load("back", _ID, [{"id": 6}], mode="replace")
+    shop.load("back", _ID, [{"id": 6}], mode="overwrite")
     roll_back(shop.storage, "shop", head)
     shop._head = Log(shop.storage, "shop").head()
     return {"replaced": [{"id": 2}, {"id": 3}], "back": [{"id": 5}]}
@@ -112,7 +112,7 @@ def _respread(shop: Shop) -> dict[str, Rows]:
     columns = {**_ID, "at": _AT, "flag": {"type": ["null", "boolean"]}}
     by = (Partition("at", "month"), Partition("flag"))
     rows = [{"id": 2, "at": "2024-02-29T00:00:00Z", "flag": True}, {"id": 3, "at": None, "flag": None}]
-    shop.load("respread", columns, rows, mode="replace", partition_by=by)
+    shop.load("respread", columns, rows, mode="overwrite", partition_by=by)
     shop.load("respread", columns, [{"id": 4, "at": "1969-12-31T23:59:59Z", "flag": False}], partition_by=by)
     rows.append({"id": 4, "at": "1969-12-31T23:59:59Z", "flag": False})
     return {"respread": [row | {"at": row["at"] and str(row["at"])[:-1]} for row in rows]}

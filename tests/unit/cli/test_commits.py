@@ -30,7 +30,7 @@ def shop(folder: Path) -> Shop:
     shop.load("users", ID, ids(7, 8), keys=("id",))
     recover(shop.storage, "shop")
     repair(shop.storage, "shop")
-    shop.load("orders", ID, ids(9), mode="replace")
+    shop.load("orders", ID, ids(9), mode="overwrite")
     return shop
 
 

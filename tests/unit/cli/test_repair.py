@@ -28,7 +28,7 @@ def shop(folder: Path) -> Shop:
     shop = Shop(folder)
     shop.load("orders", ID, [{"id": 1}])
     shop.load("orders", ID, [{"id": 2}, {"id": 3}])
-    shop.load("orders", ID, [{"id": 9}], mode="replace")
+    shop.load("orders", ID, [{"id": 9}], mode="overwrite")
     recover(shop.storage, "shop")
     repair(shop.storage, "shop")
     return shop

@@ -66,7 +66,7 @@ def test_history(tmp_path: Path, tables: Tables) -> None:
     shop.load("t", {"id": INTEGER, "name": STRING}, [{"id": 1}])
     shop.load("t", {"id": INTEGER, "name": STRING}, [{"id": 2}])
     shop.load("t", {"id": INTEGER | {"maximum": 10**30}, "note": STRING}, [{"id": 3}])
-    shop.load("t", {"id": INTEGER}, [{"id": 4}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 4}], mode="overwrite")
     first, second, third = json.loads(tables("history", "-s", "t", "--json"))
     assert [first["commit"], second["commit"], third["commit"]] == [2, 4, 5]
     assert [first["rows"], second["rows"], third["rows"]] == [1, 3, 1]

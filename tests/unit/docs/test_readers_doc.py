@@ -150,7 +150,7 @@ def test_spark_reads_a_table_by_its_manifest(tmp_path: Path, spark: Any, kind: s
     """Without a format's jar Spark has each row once, though the folder holds files that the table has given up."""
     shop, rows = filled(tmp_path, format=kind)
     number = {"id": {"type": "integer"}}
-    shop.load("orders", number, [{"id": 7}], mode="replace", keys=("id",))
+    shop.load("orders", number, [{"id": 7}], mode="overwrite", keys=("id",))
     for stream, wanted in {**rows, "orders": [{"id": 7}]}.items():
         asked = table(shop, stream)
         found = run(statement(asked, "spark", manifest=True), asked.name, spark=spark)
@@ -193,7 +193,7 @@ def test_new_files_are_read(lake: tuple[Shop, dict[str, Rows]], tmp_path: Path) 
         connection.execute(statement(asked, "duckdb", view=True))
         shop.load("orders", {**number, "note": {"type": "string"}}, [{"id": 2, "note": "n"}])
         assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(1,), (2,)]
-        shop.load("orders", number, [{"id": 3}], mode="replace")
+        shop.load("orders", number, [{"id": 3}], mode="overwrite")
         assert connection.execute("SELECT id FROM orders").fetchall() == [(3,)]
         connection.execute(statement(asked, "duckdb", view=True, manifest=True))
         assert connection.execute("SELECT id FROM orders").fetchall() == [(3,)]
@@ -225,11 +225,11 @@ def test_the_manifest_is_the_table(tmp_path: Path) -> None:
     shop.load("orders", number, [{"id": 2}])
     shop.load("others", number, [{"id": 7}])
     assert (ids(shop, "orders"), ids(shop, "others")) == ([1, 2], [7])
-    shop.load("orders", number, [{"id": 3}], mode="replace")
+    shop.load("orders", number, [{"id": 3}], mode="overwrite")
     assert ids(shop, "orders") == [3]
     shop.lose("orders", number, [{"id": 4}])
     assert ids(shop, "orders") == [3]
-    shop.lose("orders", number, [{"id": 5}], mode="replace")
+    shop.lose("orders", number, [{"id": 5}], mode="overwrite")
     shop.load("orders", number, [{"id": 6}])
     assert ids(shop, "orders") == [3, 6]
     assert {Path(line).name for line in listed(shop, "orders")} == {

@@ -78,8 +78,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for n in range(2):
         shop.load("t", {"id": INTEGER, "v": INTEGER}, [{"id": n, "v": n}])
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}, {"id": "no"}], max_rejects=9)
-    shop.load("o", {"id": INTEGER}, [{"id": 1}], mode="replace")
-    shop.load("o", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("o", {"id": INTEGER}, [{"id": 1}], mode="overwrite")
+    shop.load("o", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     shop.lose("o", {"id": INTEGER}, [{"id": 3}])
     roll_back(storage, "shop", 4)
     with open_pipeline(storage, "shop") as committer:

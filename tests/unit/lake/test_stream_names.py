@@ -8,11 +8,13 @@ import orjson
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.run.tables.table_plan import refuse_namesakes
 from bridge.protocol.schema.table_schema import from_singer
 from bridge.protocol.singer.catalog import namesakes, stream_names
 from bridge.protocol.singer.state import bookmark, known_as, moved_on
+from bridge.settings.destination import LoadMethod
 from tests.support.catalogs import catalog, stream
 
 TABLE = from_singer({"properties": {"id": {"type": "integer"}}}, [])
@@ -67,10 +69,10 @@ def test_currently_syncing_is_an_id() -> None:
     assert not moved_on(None, at, ("people", "shop-people"))
 
 
-def played(mode: Mode, *steps: Any, start: Any = None, end: bool = False) -> Barrier | None:
+def played(mode: LoadMethod, *steps: Any, start: Any = None, end: bool = False) -> Barrier | None:
     """Play rows (a number) and STATEs of a stream `people` whose id is `shop-people`."""
     epochs = BarrierPolicy(start, staged={})
-    one = StreamProgress("people", mode, "", TABLE, 0, [], other_names=("shop-people",))
+    one = StreamProgress(StreamPlan("people", ("shop-people", "people"), mode), TABLE)
     epochs.open(one)
     for step in steps:
         if isinstance(step, int):
@@ -87,20 +89,20 @@ def at(number: int, **more: Any) -> dict[str, Any]:
 
 def test_rows_are_covered_by_the_bookmark_of_the_id() -> None:
     """A commit in the middle of a run publishes them; before, all of them waited for the end."""
-    barrier = played("append", 3, at(3))
+    barrier = played("append-only", 3, at(3))
     assert barrier
-    assert barrier.publish == {"people": "append"}
+    assert barrier.publish == {"people": "append-only"}
     assert barrier.state == at(3)
 
 
 def test_a_bookmark_that_stands_still_covers_nothing() -> None:
     """Of the id as of the name: rows that the tap sends again from there are held."""
-    barrier = played("append", at(3), 2, at(3), start=at(3))
+    barrier = played("append-only", at(3), 2, at(3), start=at(3))
     assert barrier is None or barrier.publish == {}
 
 
 def test_an_overwrite_whose_tap_is_at_it_is_emptied_at_the_end() -> None:
     """`currently_syncing` names the stream itself by its id: no rows are no news of another one."""
-    barrier = played("replace", start={"bookmarks": {}, "currently_syncing": "shop-people"}, end=True)
+    barrier = played("overwrite", start={"bookmarks": {}, "currently_syncing": "shop-people"}, end=True)
     assert barrier
-    assert barrier.publish == {"people": "replace"}
+    assert barrier.publish == {"people": "overwrite"}

@@ -23,7 +23,7 @@ COLUMNS = [{"name": "id", "type": "int64"}, {"name": "na'me", "type": "string"}]
 def tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     shop = Shop(tmp_path, format="delta")
     shop.load("orders", PROPERTIES, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], keys=("id",))
-    shop.load("orders", PROPERTIES, [{"id": 7, "name": "c"}], keys=("id",), mode="replace")
+    shop.load("orders", PROPERTIES, [{"id": 7, "name": "c"}], keys=("id",), mode="overwrite")
 
     return typing(tmp_path, capsys)
 

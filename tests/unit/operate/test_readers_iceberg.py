@@ -26,7 +26,7 @@ REST = CatalogFacts("lake", "raw.shop", {"type": "rest", "uri": "https://catalog
 def tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     shop = Shop(tmp_path, format="iceberg")
     shop.load("orders", PROPERTIES, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], keys=("id",))
-    shop.load("orders", PROPERTIES, [{"id": 7, "name": "c"}], keys=("id",), mode="replace")
+    shop.load("orders", PROPERTIES, [{"id": 7, "name": "c"}], keys=("id",), mode="overwrite")
     return typing(tmp_path, capsys)
 
 

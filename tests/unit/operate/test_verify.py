@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of two tables, one of which was replaced, with nothing wrong in it."""
     shop = Shop(tmp_path_factory.mktemp("made"))
     shop.load("orders", ID, [{"id": 1}])
-    shop.load("orders", ID, [{"id": 2}], mode="replace")
+    shop.load("orders", ID, [{"id": 2}], mode="overwrite")
     shop.load("orders", ID, [{"id": 3}, {"id": 4}])
     shop.load("users", ID, [{"id": 7}])
     recover(shop.storage, "shop")
@@ -434,7 +434,7 @@ def test_a_swap_that_died_half_way(lake: Lake) -> None:
 
     def load() -> None:
         lease = take(lake.storage, "shop", "dead")
-        shop.load("orders", ID, [{"id": 9}], mode="replace")
+        shop.load("orders", ID, [{"id": 9}], mode="overwrite")
         lease.close(head=6, clean=True)
 
     kept = lake.root.with_name("kept-of-swap")

@@ -186,7 +186,7 @@ def test_the_copy_of_a_table_whose_deletions_are_marked(hard_delete: bool, tmp_p
     assert marked(source, "shop") == ({1, 2, 3, 5, 6, 7}, {4})
     anew: dict[str, Any] = {"keys": ("id",), "hard_delete": False}
     shop.layout = {"keys": ("id",)}
-    shop.load("users", USERS, rows(1, 2, 3), mode="replace", **anew)
+    shop.load("users", USERS, rows(1, 2, 3), mode="overwrite", **anew)
     load(tmp_path, read(source, state), **marks)
     assert marked(source, "shop") == ({1, 2, 3}, set())
     assert marked(tmp_path, "copy") == ({1, 2, 3}, set() if hard_delete else {4, 5, 6, 7})
@@ -221,7 +221,7 @@ def test_after_an_overwrite_the_whole_table(tmp_path: Path) -> None:
     shop.load("other", {"id": INTEGER}, [{"id": 7}])
     first = read(tmp_path / "source")
     state = load(tmp_path, first)
-    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     shop.load("t", {"id": INTEGER}, [{"id": 3}])
     later = read(tmp_path / "source", state)
     assert (sent(later), activated(later)) == ([2, 3], ["t"])

@@ -79,7 +79,7 @@ def test_a_key_that_is_narrowed_is_none_if_rows_share_it(tmp_path: Path) -> None
     assert key(shop) == []
     put(shop, columns, [{"a": 4, "b": 1}], "a")
     assert key(shop) == []
-    put(shop, columns, [{"a": 3, "b": 1}, {"a": 4, "b": 2}], "a", mode="replace")
+    put(shop, columns, [{"a": 3, "b": 1}, {"a": 4, "b": 2}], "a", mode="overwrite")
     assert key(shop) == ["a"]
 
 
@@ -97,7 +97,7 @@ def test_a_table_that_is_loaded_anew_keeps_its_key(tmp_path: Path) -> None:
     """`run --full` of an upsert table: the key is told, and a rollback brings back the one of before."""
     shop, columns = Shop(tmp_path), {"a": INT, "b": NULL_INT}
     put(shop, columns, [{"a": n, "b": 0} for n in range(20)], "a")
-    put(shop, columns, [{"a": n, "b": 1} for n in range(20)], "a", mode="replace")
+    put(shop, columns, [{"a": n, "b": 1} for n in range(20)], "a", mode="overwrite")
     assert key(shop) == ["a"]
     shop.load("t", columns, [{"a": 1, "b": 2}])
     assert key(shop) == []

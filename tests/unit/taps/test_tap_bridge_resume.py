@@ -62,7 +62,7 @@ def test_a_wider_type_that_was_taken_back(back: str, started: str, tmp_path: Pat
         state = states(read(tmp_path, state_every=1))[1]
         assert "commit" not in state["bookmarks"]["t"]
     if back == "overwrite":
-        shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="replace")
+        shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="overwrite")
     else:
         roll_back(shop.storage, "shop", 1)
     text = read(tmp_path, state)

@@ -31,10 +31,10 @@ from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import Criteria, find, first_files, groups, read
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
+from bridge.load.run.checks.table_guard import Guard, without_limits
 from bridge.load.run.tables.column_plan import ColumnPlan
-from bridge.load.run.tables.methods import is_merged
 from bridge.load.run.tables.table_plan import TablePlanner
-from bridge.load.run.tables.views import ViewTables, has_views
+from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.at_need import SparkAtNeed
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
@@ -46,6 +46,7 @@ from bridge.protocol.schema.json_schema import source
 from bridge.protocol.schema.merging import without_variants
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
@@ -113,8 +114,8 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
                 uri, run, generation = storage.uri, committer.run, committer.generation
                 context = WriteContext.of(pipeline, uri, run, generation, placement.layouts, spool)
                 with SparkAtNeed(pipeline, Path(spool) / "spark", context) as spark:
-                    views = _views(pipeline, committer, context, placement, spark)
-                    _commit(committer, context, placement, works, views)
+                    views = ViewTables(pipeline, committer, context, placement, spark.in_spark)
+                    _commit(committer, context, pipeline, works, views)
             StreamFiles(committer.log, before).follow(committer.view)
     return Replayed(streams, committer.view.n, tuple(committer.notes))
 
@@ -135,7 +136,7 @@ def _judged(
     outcomes: dict[str | None, ReplayOutcome] = {}
     files: dict[str, list[RejectFile]] = {}
     for file in requested:
-        outcome = outcomes.setdefault(file.stream, ReplayOutcome(why=_obstacle(file.stream, pipeline, snapshot)))
+        outcome = outcomes.setdefault(file.stream, ReplayOutcome(why=_obstacle(file.stream, placement, snapshot)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
         elif file.refused:
@@ -154,7 +155,7 @@ def _judged(
     return outcomes, works
 
 
-def _obstacle(stream: str | None, pipeline: Pipeline, snapshot: Snapshot) -> str:
+def _obstacle(stream: str | None, placement: TablePlanner, snapshot: Snapshot) -> str:
     """Why nothing of a stream can be loaded; empty if it can."""
     if stream is None:
         return "no Singer messages: there is nothing to load"
@@ -163,7 +164,8 @@ def _obstacle(stream: str | None, pipeline: Pipeline, snapshot: Snapshot) -> str
         return "it has no table yet: run the pipeline first"
     if stream in snapshot.staged:
         return "its table is half loaded: run the pipeline first"
-    merged = is_merged(pipeline, stream, table)
+    plan = placement.streams.expected(stream)
+    merged = plan.is_merged(table)
     if merged is None:
         return (
             "whether it is an upsert is not known, as an older version loaded it: run the pipeline once, "
@@ -171,7 +173,7 @@ def _obstacle(stream: str | None, pipeline: Pipeline, snapshot: Snapshot) -> str
         )
     if merged:
         return "an upsert: an old record must not replace a newer one; set the bookmark back and run"
-    if pipeline.stream(stream).transform is not None:
+    if plan.settings.transform is not None:
         return "its rows need a transform, which only a run does; set the bookmark back and run"
     return ""
 
@@ -213,23 +215,16 @@ def _judge(
     work.left.append((file, left))
 
 
-def _views(
-    pipeline: Pipeline, committer: Committer, context: WriteContext, placement: TablePlanner, spark: SparkAtNeed
-) -> ViewTables | None:
-    if not has_views(pipeline, committer.view):
-        return None
-    return ViewTables(pipeline, committer, context, placement, spark.in_spark)
-
-
 def _commit(
     committer: Committer,
     context: WriteContext,
-    placement: TablePlanner,
+    pipeline: Pipeline,
     works: list[_Work],
-    views: ViewTables | None,
+    views: ViewTables,
 ) -> None:
     lines = sum(len(work.lines) for work in works)
-    ledger = Accounting(committer, context, shared=placement.shared, continued={}, max_rejects=lines, views=views)
+    shared, guard = pipeline.destination.shared, Guard(without_limits(pipeline))
+    ledger = Accounting(committer, context, shared=shared, continued={}, max_rejects=lines, guard=guard, views=views)
     spool = SpoolFolder(context.spool)
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
@@ -242,7 +237,7 @@ def _commit(
     barrier = Barrier(
         state=snapshot.state,
         merged=False,
-        publish={work.stream: "append" for work in works},
+        publish={work.stream: APPEND_ONLY for work in works},
         staged={stream: stage.version for stream, stage in snapshot.staged.items()},
         schemas={work.stream: work.schema for work in works},
         end=False,

@@ -28,12 +28,10 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:
         say_null_keys(plan, result, after)
-        seen = Seen(pipeline, plan.tables.methods, before, after, piped=is_piped)
+        seen = Seen(plan.tables.streams, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
         loaded = LoadedRun(
-            pipeline=pipeline,
-            catalog=catalog,
-            methods=plan.tables.methods,
+            streams=plan.tables.streams,
             before=before,
             after=after,
             counts=result.streams,

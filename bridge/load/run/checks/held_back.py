@@ -14,27 +14,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
-from bridge.errors import BridgeError, DataError, StreamsHeldBack
+from bridge.errors import BridgeError, DataError, SettingsError, StreamsHeldBack
 from bridge.lake.log import Snapshot
-from bridge.load.run.barriers import Barrier, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import COMPLETE
-from bridge.protocol.schema.table_schema import TableSchema
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    replication_method,
-    root_facts,
-    selected_streams,
-    stream_entry,
-    stream_ids,
-)
+from bridge.load.run.streams import StreamProgress, Streams
+from bridge.protocol.singer.catalog import selected_streams, stream_ids
 from bridge.protocol.singer.replication import yaml_text
 from bridge.protocol.singer.state import has_own_bookmark, is_empty, is_flat, resume_points, shared_part
-from bridge.settings.options import Pipeline
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
 
 
 class HeldBack:
@@ -43,8 +35,8 @@ class HeldBack:
     The thread that reads the tap and the one that prepares a commit both add to it.
     """
 
-    def __init__(self, pipeline: Pipeline, catalog: Catalog | None = None) -> None:
-        self._pipeline, self._catalog = pipeline, catalog
+    def __init__(self, streams: Streams) -> None:
+        self._streams, catalog = streams, streams.catalog
         self._ids = list(dict.fromkeys(stream_ids(catalog))) if catalog else list[str]()
         self._selected = selected_streams(catalog) if catalog else set[str]()
         self._read: dict[str, StreamProgress] = {}
@@ -55,33 +47,37 @@ class HeldBack:
         self._lock = threading.Lock()
 
     def _id(self, name: str) -> str:
-        return self._pipeline.names_of(name)[0]
+        return self._streams[name].names[0]
 
     def opened(self, stream: StreamProgress) -> None:
         """Note a stream of this run; it is held back if one of its family is."""
         one = self._id(stream.name)
-        is_full = stream.mode == "replace" or replication_method(self._catalog, one) == "FULL_TABLE"
+        is_full = stream.method == OVERWRITE or self._streams[one].replication == "FULL_TABLE"
         stream.is_apart = is_full or self._parent(one) is not None
         with self._lock:
             self._read[one] = stream
             for held in list(self.errors):
                 self._spread(held)
 
-    def allows(self, stream: str) -> bool:
-        """Whether the settings let this stream be held back."""
-        return bool(self._pipeline.stream(stream).on_error == "hold")
-
     def hold(self, stream: str, error: BridgeError) -> None:
         """Hold a stream and its family back because of this error, or raise the error."""
-        if not self.allows(stream):
+        if self._streams[stream].settings.on_error != "hold":
             raise error
         with self._lock:
             self.errors.setdefault(self._id(stream), error)
             self._spread(self._id(stream))
 
+    @contextmanager
+    def holding(self, stream: str) -> Iterator[None]:
+        """Hold a stream back if the work inside cannot store it, or let the error pass."""
+        try:
+            yield
+        except (DataError, SettingsError) as error:
+            self.hold(stream, error)
+
     def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
         """Hold a stream back, or raise `DataError`, if it has rows without a replication key and may not."""
-        if rows and stream not in self.names and self._pipeline.refuses_null_keys(stream):
+        if rows and stream not in self.names and self._streams.pipeline.refuses_null_keys(stream):
             hint = f"none of them was committed. {COMPLETE}; or on_null_key: warn"
             what = "rows have no replication key, so an incremental run does not see them again when they change"
             self.hold(stream, DataError(what, hint=hint, stream=stream, column=", ".join(rows)))
@@ -92,7 +88,7 @@ class HeldBack:
         False, and nothing is held, if the settings say `on_error: fail`, if it is the only stream, or if nobody says so
         and the STATE does not allow it. Raises `DataError` if it does not allow what the settings ask for.
         """
-        chosen = self._pipeline.stream(stream).on_error
+        chosen = self._streams[stream].settings.on_error
         if chosen == "fail" or (chosen is None and len(self._selected | self._read.keys()) < 2):
             return False
         with self._lock:
@@ -111,19 +107,17 @@ class HeldBack:
 
     def left_out(self, stream: str, *, is_staged: bool) -> StreamProgress:
         """The progress of a stream whose first SCHEMA cannot be used. `is_staged`: its table is half loaded."""
-        is_full = replication_method(self._catalog, stream) == "FULL_TABLE"
-        replaces = is_staged or is_full or self._pipeline.load_method(stream) == "overwrite"
-        mode: Mode = "replace" if replaces else "append"
-        progress = StreamProgress(stream, mode, "held back", TableSchema(pa.schema([])), 0, [])
-        progress.other_names = tuple(name for name in self._pipeline.names_of(stream) if name != stream)
-        return progress
+        plan = self._streams.expected(stream)
+        replaces = is_staged or plan.replication == "FULL_TABLE" or plan.setting == OVERWRITE
+        method: LoadMethod = OVERWRITE if replaces else APPEND_ONLY
+        return StreamProgress(replace(plan, method=method, reason="held back", keys=(), resumes=False))
 
     def _spread(self, held: str) -> None:
         family = self._family(held)
         for other in sorted(family - self.errors.keys()):
             text = f"{held} failed, and this stream shares a bookmark with it"
             self.errors[other] = DataError(text, hint=f"see what holds {held} back")
-        self.names |= self._pipeline.all_names(family)
+        self.names |= self._streams.pipeline.all_names(family)
 
     def _family(self, stream: str) -> set[str]:
         """The ids of the streams that share an ancestor with this one, or a database's log."""
@@ -137,13 +131,12 @@ class HeldBack:
             family |= more | parents
 
     def _parent(self, stream: str) -> str | None:
-        """The parent's id. The stream's own id: the settings say that it has no parent. None: unknown."""
-        entry = stream_entry(self._catalog, stream)
-        parent = self._pipeline.stream(stream).parent or (entry and root_facts(entry).get("parent-tap-stream-id"))
-        return self._id(str(parent)) if parent else None
+        """The id of a stream's parent; its own id if it is declared to have none; None if nobody says."""
+        parent = self._streams[stream].parent
+        return self._id(parent) if parent else None
 
     def _reads_log(self, stream: str) -> bool:
-        return replication_method(self._catalog, stream) == "LOG_BASED"
+        return self._streams[stream].replication == "LOG_BASED"
 
     def kept_out(self, barrier: Barrier, view: Snapshot) -> Barrier:
         """The barrier without the streams that are held back: their bookmarks stay as the lake has them.
@@ -155,7 +148,7 @@ class HeldBack:
             return barrier
         before, state = view.pipeline_state, barrier.stored or view.pipeline_state.said_by_one(barrier.state)
         self._require_apart(before.shown, state.shown, names, barrier)
-        stored = state.keeping({self._pipeline.names_of(name) for name in names}, before)
+        stored = state.keeping({self._streams[name].names for name in names}, before)
         return replace(
             barrier,
             state=stored.shown,
@@ -178,7 +171,7 @@ class HeldBack:
         if resume_points(before, ignoring=names) == resume_points(state, ignoring=names):
             return
         for stream in list(self._read.values()):
-            if stream.name not in names and (stream.mode != "append" or stream.name not in barrier.publish):
+            if stream.name not in names and (stream.method != APPEND_ONLY or stream.name not in barrier.publish):
                 continue  # rows that are merged or replaced are not doubled if they come again
             own = stream.is_apart or any(has_own_bookmark(each, stream.names) for each in (before, state))
             if stream.name in barrier.read and not own:
@@ -196,7 +189,7 @@ class HeldBack:
 
     def of(self, streams: Iterable[str]) -> Iterator[tuple[str, BridgeError]]:
         """Yield those of the streams that are held back, and why."""
-        for stream in streams:
+        for stream in streams if self.errors else ():
             if error := self.errors.get(self._id(stream)):
                 yield stream, error
 
@@ -211,3 +204,25 @@ class HeldBack:
         lines = [f"{stream}: {message}; {hint}" for stream, message, hint in parts]
         hint = "\n".join([*lines, "then run again: their rows are extracted from the bookmarks that they have"])
         return StreamsHeldBack(f"held back: {listed}; all else is committed", hint=hint)
+
+
+class _NothingHeld(HeldBack):
+    """For a load that holds nothing back: the error of any stream ends it."""
+
+    def __init__(self) -> None:
+        self.errors, self.names = {}, frozenset()
+
+    def opened(self, stream: StreamProgress) -> None:
+        pass
+
+    def hold(self, stream: str, error: BridgeError) -> None:
+        raise error
+
+    def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
+        pass
+
+    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
+        return False
+
+
+NOTHING_HELD: HeldBack = _NothingHeld()

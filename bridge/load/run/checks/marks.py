@@ -18,11 +18,10 @@ from bridge.lake.marks import NO_STATE, STANDING_RUNS, STANDSTILL, VOLUME, advic
 from bridge.lake.runs import RunRecord, read_opened
 from bridge.lake.storage import Storage
 from bridge.load.run.result import Counts
-from bridge.load.run.tables.methods import Method
-from bridge.protocol.singer.catalog import Catalog, replication_method
+from bridge.load.run.streams import Streams
 from bridge.protocol.singer.moves import short_bookmark
 from bridge.protocol.singer.state import bookmark, is_null, standing_point
-from bridge.settings.options import Pipeline
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 
 _EARLIER, _FEWEST = 10, 5
 """How many earlier runs tell what is usual, and how many it takes at least."""
@@ -45,9 +44,7 @@ class Judgement:
 class LoadedRun:
     """A load that ended well, and the lake before and after it."""
 
-    pipeline: Pipeline
-    catalog: Catalog | None
-    methods: Mapping[str, Method]
+    streams: Streams
     before: Snapshot
     after: Snapshot
     counts: Mapping[str, Counts]
@@ -59,7 +56,7 @@ class LoadedRun:
 
     def judge(self, storage: Storage) -> Judgement:
         """Compare the run with those before it."""
-        runs = read_opened(storage, self.pipeline.name, _RUNS_BACK)
+        runs = read_opened(storage, self.streams.pipeline.name, _RUNS_BACK)
         earlier = list(islice((run for run in runs if run.status == "success"), _EARLIER))
         usual = self._usual(earlier) if not self.is_narrowed else {}
         marks = {
@@ -71,17 +68,17 @@ class LoadedRun:
         last = earlier[0].marks if earlier else {}
         new = {kind: [one for one in streams if one not in last.get(kind, ())] for kind, streams in marks.items()}
         # Of appended rows without a STATE another warning tells, in each run.
-        new[NO_STATE] = [one for one in new.get(NO_STATE, ()) if self.methods[one].mode == "upsert"]
+        new[NO_STATE] = [one for one in new.get(NO_STATE, ()) if self.streams[one].usual == UPSERT]
         details = usual | {name: self._at(name) for name in new.get(STANDSTILL, ())}
         return Judgement(marks, [self._warning(kind, new[kind], details) for kind in new if new[kind]])
 
     def _warning(self, kind: str, streams: Sequence[str], details: Mapping[str, str]) -> str:
         shown = [f"{stream} ({details[stream]})" if stream in details else stream for stream in streams]
-        what, fix = advice(kind, shown, self.pipeline.name)
+        what, fix = advice(kind, shown, self.streams.pipeline.name)
         return f"{what}. What to do: {fix}"
 
     def _at(self, stream: str) -> str:
-        names = self.pipeline.names_of(stream)
+        names = self.streams[stream].names
         return (
             "at null" if is_null(self.after.state, names) else f"at {short_bookmark(bookmark(self.after.state, names))}"
         )
@@ -89,14 +86,14 @@ class LoadedRun:
     def _unknown_position(self) -> Iterator[str]:
         """Yield the streams without a STATE, apart from those that are to be appended to, or of unknown replication."""
         for stream in self.without_state:
-            if self.methods[stream].is_known and self.pipeline.load_method(stream) != "append-only":
+            if self.streams[stream].is_known and self.streams[stream].setting != APPEND_ONLY:
                 yield stream
 
     def _standing(self, earlier: Sequence[RunRecord]) -> Iterator[str]:
         if len(earlier) < STANDING_RUNS - 1:
             return
         for stream, counts in self.counts.items():
-            names = self.pipeline.names_of(stream)
+            names = self.streams[stream].names
             point = standing_point(self.after.state, names)
             # A tap may send the one row at the bookmark again in each run: that is how many taps are made.
             if counts.committed < 2 or point is None or not self._is_incremental(stream):
@@ -108,17 +105,17 @@ class LoadedRun:
 
     def _repeats(self, stream: str, counts: Counts, earlier: Sequence[RunRecord]) -> bool:
         """Whether these are the rows at the bookmark, as after one UPDATE of many: few of the table, always as many."""
-        table = self.after.table(self.pipeline.names_of(stream))
-        if counts.load_method != "upsert" or not table or counts.committed * _SHARE >= table.rows:
+        table = self.after.table(self.streams[stream].names)
+        if counts.load_method != UPSERT or not table or counts.committed * _SHARE >= table.rows:
             return False
         return all(run.streams[stream].records == counts.committed for run in earlier)
 
     def _is_incremental(self, stream: str) -> bool:
-        method, declared = self.methods.get(stream), replication_method(self.catalog, stream)
-        if method is None or method.mode == "replace" or self.pipeline.stream(stream).lookback is not None:
+        plan = self.streams.opened.get(stream)
+        if plan is None or plan.usual == OVERWRITE or plan.settings.lookback is not None:
             return False
-        by_key = bool(method.bookmark) or is_null(self.after.state, self.pipeline.names_of(stream))
-        return declared == "INCREMENTAL" or (declared is None and by_key)
+        by_key = bool(plan.bookmark) or is_null(self.after.state, plan.names)
+        return plan.replication == "INCREMENTAL" or (plan.replication is None and by_key)
 
     def _usual(self, earlier: Sequence[RunRecord]) -> dict[str, str]:
         """The streams with far fewer rows than usual, each with both numbers."""
@@ -138,7 +135,7 @@ def _stood(run: RunRecord, stream: str, names: tuple[str, ...], point: object) -
     return bool(
         result
         and result.records > 1
-        and result.load_method != "overwrite"  # as a full run does
+        and result.load_method != OVERWRITE  # as a full run does
         and standing_point(run.state_before, names) == point
         and standing_point(run.state, names) == point
     )

@@ -22,7 +22,7 @@ from bridge.load.run.checks.changed_values import ChangedValues
 from bridge.load.run.checks.repeats import column_statistics
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Result
-from bridge.load.run.tables.methods import Method
+from bridge.load.run.streams import StreamPlan
 from bridge.protocol.decode.changed import NULL_KEY
 from bridge.protocol.schema.json_schema import source
 
@@ -33,8 +33,8 @@ _FOOTERS = 100
 
 def say_null_keys(plan: LoadPlan, result: Result, after: Snapshot) -> None:
     """Add to the result the incremental streams of the run that have had such rows, if they are there yet."""
-    lake, methods, piped = plan.committer.storage, plan.tables.methods, plan.context.piped is not None
-    watched = {stream for stream, method in methods.items() if method.watched and after.tables.get(stream)}
+    lake, streams, piped = plan.committer.storage, plan.tables.streams.opened, plan.context.piped is not None
+    watched = {stream for stream, one in streams.items() if one.watched and after.tables.get(stream)}
     watched -= {each.stream for each in result.differences if each.kind == NULL_KEY}
     if not watched:
         return
@@ -42,16 +42,16 @@ def say_null_keys(plan: LoadPlan, result: Result, after: Snapshot) -> None:
         runs = list(read_opened(lake, result.pipeline, _RUNS_BACK))
         before = {each.stream for run in runs for each in run.differences if each.kind == NULL_KEY}
         for stream in sorted(watched & before):
-            rows = _nulls(lake, result.pipeline, after.tables[stream], methods[stream])
+            rows = _nulls(lake, result.pipeline, after.tables[stream], streams[stream])
             for each in ChangedValues(values={NULL_KEY: rows}).differences(plan.pipeline, stream, piped=piped):
                 result.differ(each)
 
 
-def _nulls(lake: Storage, pipeline: str, table: TableState, method: Method) -> Counter[str]:
+def _nulls(lake: Storage, pipeline: str, table: TableState, plan: StreamPlan) -> Counter[str]:
     """How many rows lack a value, by the property; one that is in two columns is left alone."""
     columns = read_schema(lake, pipeline, table.schema).arrow if table.schema else pa.schema([])
     rows = Counter[str]()
-    for name in method.watched:
+    for name in plan.watched:
         parts = [field.name for field in columns if source(field) == name]
         if len(parts) == 1:
             files = [f"{table.folder}/{file}" for file in list(table.files)[:_FOOTERS]]

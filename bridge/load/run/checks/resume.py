@@ -13,6 +13,7 @@ from bridge.lake.storage import Storage
 from bridge.protocol.singer.catalog import deselected, stream_names
 from bridge.protocol.singer.selection import select
 from bridge.protocol.singer.state import resume_point, without
+from bridge.settings.destination import APPEND_ONLY
 
 
 def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> set[str]:
@@ -29,7 +30,7 @@ def completed(storage: Storage, pipeline: str, names: Mapping[str, tuple[str, ..
     if last is None or last.status not in ("failed", "interrupted", "died"):
         return set()
     finished = {name for name, result in last.streams.items() if result.complete}
-    appended = {name for name, result in last.streams.items() if result.load_method == "append-only"}
+    appended = {name for name, result in last.streams.items() if result.load_method == APPEND_ONLY}
     if any(resume_point(last.state, names.get(name, (name,))) is None for name in appended - finished):
         return set()
     return finished | set(last.skipped)

@@ -17,27 +17,19 @@ from bridge.lake.records import TableState
 from bridge.lake.runs import Difference
 from bridge.lake.storage import Storage
 from bridge.lake.table_columns import read_columns
-from bridge.load.run.barriers import Mode
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Result
-from bridge.load.run.tables.methods import of_catalog
+from bridge.load.run.streams import StreamPlan
 from bridge.load.slots.row_counts import Mark, RowCount, row_counts
 from bridge.load.slots.unread import Position, unread
 from bridge.load.tap.database.columns import table_of
 from bridge.load.tap.database.connection import NotAsked
 from bridge.load.tap.database.source_database import Place, SourceDatabase
 from bridge.protocol.schema.json_schema import DELETED_AT
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    StreamEntry,
-    is_selected,
-    replication_key,
-    replication_method,
-    root_facts,
-    stream_id,
-)
+from bridge.protocol.singer.catalog import Catalog, StreamEntry, is_selected, root_facts, stream_id
 from bridge.protocol.singer.state import bookmark
 from bridge.settings.commands import reload
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, LoadMethod
 from bridge.settings.options import Pipeline
 
 _CLEAR = 1.5
@@ -53,7 +45,7 @@ class Stream:
     name: str
     method: str
     """INCREMENTAL, LOG_BASED or FULL_TABLE."""
-    mode: Mode
+    load_method: LoadMethod
     key: str = ""
     """The replication key."""
     expects_all: bool = True
@@ -72,14 +64,14 @@ class SourceRows:
     @classmethod
     def begin(cls, plan: LoadPlan, database: SourceDatabase, catalog: Catalog | None) -> SourceRows:
         """Count what may be compared with later. What cannot be asked is left out."""
-        rows, pipeline = cls(plan, database), plan.pipeline
+        rows, pipeline, streams = cls(plan, database), plan.pipeline, plan.tables.streams
         if catalog and pipeline.source.check_counts != "never" and database.kind:
             config = database.settings
             rows.streams = {
                 table_of(entry): stream
                 for entry in catalog["streams"]
                 if not {stream_id(entry), entry.get("stream")} & plan.deselected
-                and (stream := comparable(pipeline, config, entry))
+                and (stream := comparable(pipeline, config, entry, streams.expected(stream_id(entry))))
             }
         rows.before = rows._ask({place: None for place, one in rows.streams.items() if one.method != "INCREMENTAL"})
         return rows
@@ -96,12 +88,12 @@ class SourceRows:
 
     def differences(self, result: Result, read_to: Mapping[str, Position]) -> Iterator[Difference]:
         """Yield the tables that have other rows than their source. `read_to`: how far a stream was read in the log."""
-        view, pipeline = self.plan.committer.view, self.plan.pipeline
+        view, pipeline, streams = self.plan.committer.view, self.plan.pipeline, self.plan.tables.streams
         questions: dict[Place, Mark | None] = {}
         for place, stream in self.streams.items():
-            mark = mark_of(view.state, pipeline.names_of(stream.name), stream.key)
+            mark = mark_of(view.state, streams[stream.name].names, stream.key)
             is_asked = mark is not None if stream.method == "INCREMENTAL" else place in self.before
-            if is_asked and _is_whole(view, pipeline.names_of(stream.name), result):
+            if is_asked and _is_whole(view, streams[stream.name].names, result):
                 questions[place] = mark if stream.method == "INCREMENTAL" else None
         is_quiet = not any(self._records(one, result) for one in self.streams.values() if one.method == "LOG_BASED")
         counts = self._ask(questions)
@@ -113,12 +105,12 @@ class SourceRows:
                 before = after  # each change that the count saw is in the lake
             elif stream.method == "LOG_BASED" and not is_quiet:
                 continue  # a tap that reads the log for a while only may not have come to all changes
-            lake = self._live(view, pipeline.names_of(stream.name))
+            lake = self._live(view, streams[stream.name].names)
             if lake is not None and (difference := judge(pipeline, stream, lake, before, after)):
                 yield difference
 
     def _records(self, stream: Stream, result: Result) -> int:
-        names = self.plan.pipeline.names_of(stream.name)
+        names = self.plan.tables.streams[stream.name].names
         return sum(result.streams[name].records for name in names if name in result.streams)
 
     def _live(self, view: Snapshot, names: tuple[str, ...]) -> int | None:
@@ -129,22 +121,20 @@ class SourceRows:
             return None
 
 
-def comparable(pipeline: Pipeline, config: Mapping[str, Any], entry: StreamEntry) -> Stream | None:
+def comparable(pipeline: Pipeline, config: Mapping[str, Any], entry: StreamEntry, plan: StreamPlan) -> Stream | None:
     """How a stream's rows can be compared with its source's; None if they cannot. `config` is the tap's."""
-    name, catalog = stream_id(entry), {"streams": [entry]}
-    method, keys = replication_method(catalog, name), pipeline.stream(name)
+    method, keys, usual = plan.replication, plan.settings, plan.usual
     database = root_facts(entry).get("database-name")
     elsewhere = root_facts(entry).get("schema-name") and config.get("dbname", database) not in (None, database)
     if not is_selected(entry) or pipeline.destination.shared or keys.transform or config.get("stream_maps"):
         return None
-    mode = of_catalog(pipeline, catalog, name).mode
-    is_repeated = mode == "append" and method == "FULL_TABLE"
-    is_partial = mode == "replace" and method != "FULL_TABLE"
+    is_repeated = usual == APPEND_ONLY and method == "FULL_TABLE"
+    is_partial = usual == OVERWRITE and method != "FULL_TABLE"
     if (elsewhere and database) or method is None or is_repeated or is_partial:
         return None
     # Keys of the user's own may merge rows, and a start or a lookback leaves rows to none or to a later run.
     expects_all = not (keys.key_properties or keys.lookback or config.get("start_date") or config.get("limit"))
-    return Stream(name, method, mode, replication_key(catalog, name) or "", expects_all)
+    return Stream(plan.name, method, usual, plan.replication_key or "", expects_all)
 
 
 def mark_of(state: Any, names: tuple[str, ...], key: str) -> Mark | None:
@@ -158,7 +148,7 @@ def mark_of(state: Any, names: tuple[str, ...], key: str) -> Mark | None:
 
 def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None, after: RowCount) -> Difference | None:
     """How a table differs from its source; None if it does not, or if nobody can tell."""
-    is_by_key, may_have_more = stream.method == "INCREMENTAL", stream.mode == "append"
+    is_by_key, may_have_more = stream.method == "INCREMENTAL", stream.load_method == APPEND_ONLY
     if not is_by_key and before != after:
         return None
     if lake > after.rows * (_CLEAR if after.is_estimate else 1) and not may_have_more:

@@ -235,4 +235,5 @@ def _together(ends: Sequence[Barrier]) -> Barrier:
         from_tap=any(each.from_tap for each in ends),
         uncovered=tuple(stream for each in ends for stream in each.uncovered),
         read=frozenset(stream for each in ends for stream in each.read),
+        extends=frozenset(stream for each in ends for stream in each.extends),
     )

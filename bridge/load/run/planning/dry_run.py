@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.schemas import read_schema
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
-from bridge.load.run.barriers import METHODS
 from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.run.checks.view_outlook import views_of
 from bridge.load.run.last_commit import LastCommits
@@ -22,6 +21,7 @@ from bridge.load.run.plan import Request
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
 from bridge.load.run.result import Result, error_facts
+from bridge.load.run.streams import StreamPlan
 from bridge.load.run.tables.catalog_columns import misquoted
 from bridge.load.run.tables.methods import outlook
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -32,6 +32,7 @@ from bridge.load.write.keys import refuse_new_columns
 from bridge.protocol.singer.catalog import key_properties, record_name, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
+from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
 
@@ -108,6 +109,7 @@ def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePl
     """The planner of the tables, what a plan says, and what its run asks of a replication slot."""
     planner, (division, unlike) = plan.planner(), plan.division()
     state, lookback = plan.start(plan.snapshot.state, None, SlotGuard())
+    streams = [planner.streams.expected(name) for name in plan.streams]
     facts = {
         "pipeline": plan.pipeline.name,
         "tap": plan.source.argv[0],
@@ -117,10 +119,10 @@ def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePl
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": skipped,
-        "streams": [_stream(plan, planner, name, state) for name in plan.streams],
+        "streams": [_stream(plan.snapshot, stream, state) for stream in streams],
         "warnings": [
             *notes,
-            *_outlook(plan, planner),
+            *_outlook(plan.snapshot, streams),
             *plan.changes(plan.fingerprint()),
             *unlike,
             *plan.lookback_warnings([lookback]),
@@ -151,41 +153,37 @@ def _refusal(plan: RunPlan, planner: TablePlanner, asked: Asked, result: Result)
 
 def _texts(plan: RunPlan, planner: TablePlanner) -> Iterator[str]:
     """A sentence for each column that would become text, and for each change of types or keys that would be refused."""
-    pipeline, selected = plan.pipeline, set(plan.selected)
+    selected = set(plan.selected)
     for entry in plan.catalog["streams"] if plan.catalog else ():
-        name = record_name(entry)
-        table = plan.snapshot.table(pipeline.names_of(name))
-        if stream_id(entry) not in selected or not (table and table.schema) or planner.expected(name)[1] == "replace":
+        stream = planner.streams.expected(record_name(entry))
+        table = plan.snapshot.table(stream.names)
+        if stream_id(entry) not in selected or not (table and table.schema) or stream.method == OVERWRITE:
             continue
-        message = Schema(name, entry.get("schema") or {}, key_properties(entry), None)
-        before = read_schema(plan.storage, pipeline.name, table.schema)
+        message = Schema(stream.name, entry.get("schema") or {}, key_properties(entry), None)
+        before = read_schema(plan.storage, plan.pipeline.name, table.schema)
         try:
-            if planner.expected(name)[0].mode == "upsert" and not pipeline.stream(name).key_properties:
-                refuse_new_columns(before.arrow, name, key_properties(entry))
+            if stream.usual == UPSERT and not stream.settings.key_properties:
+                refuse_new_columns(before.arrow, stream.name, key_properties(entry))
             incoming = planner.incoming(message)
             if incoming.statement is None:
-                after = incoming.into(before, planner.evolution(message))
-                yield from (f"{name}: {text}" for text in text_columns(before, after).values())
+                after = incoming.into(before, planner.streams.with_schema(message).evolution)
+                yield from (f"{stream.name}: {text}" for text in text_columns(before, after).values())
         except (DataError, SettingsError) as error:
-            yield f"{name}: {error.message}. {error.hint}"
+            yield f"{stream.name}: {error.message}. {error.hint}"
 
 
-def _outlook(plan: RunPlan, planner: TablePlanner) -> list[str]:
+def _outlook(snapshot: Snapshot, streams: Sequence[StreamPlan]) -> list[str]:
     """Say what later runs do by default, with streams whose replication nobody declares."""
-    methods = [(name, planner.expected(name)[0]) for name in plan.streams]
-    existing = {name for name in plan.streams if plan.snapshot.table(plan.pipeline.names_of(name))}
-    return outlook((name, method) for name, method in methods if method.mode == "upsert" or name not in existing)
+    return outlook(stream for stream in streams if stream.usual == UPSERT or not snapshot.table(stream.names))
 
 
-def _stream(plan: RunPlan, planner: TablePlanner, stream: str, state: Any) -> dict[str, Any]:
-    names = plan.pipeline.names_of(stream)
-    method, mode, reason = planner.expected(names[0])
-    live = plan.snapshot.table(names)
+def _stream(snapshot: Snapshot, stream: StreamPlan, state: Any) -> dict[str, Any]:
+    live = snapshot.table(stream.names)
     return {
-        "stream": names[0],
-        "load_method": METHODS[mode],
-        "reason": reason,
+        "stream": stream.names[0],
+        "load_method": stream.method,
+        "reason": stream.reason,
         "rows_now": live.rows if live else 0,
-        "bookmark": bookmark(state, names),
-        "each_run": method.each_run,
+        "bookmark": bookmark(state, stream.names),
+        "each_run": stream.each_run,
     }

@@ -24,6 +24,7 @@ from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import StreamEntry, key_properties, record_name, selected_streams, stream_id
 from bridge.protocol.singer.messages import Schema
+from bridge.settings.destination import OVERWRITE
 from bridge.settings.view_sql import View
 
 
@@ -116,8 +117,8 @@ class PlannedViews:
         stream = record_name(entry)
         message = Schema(stream, entry.get("schema") or {}, key_properties(entry), None)
         try:
-            evolution = self._tables.evolution(message)
-            stays = self._tables.expected(stream)[1] != "replace" or evolution.schema_policy != "evolve"
+            evolution = self._tables.streams.with_schema(message).evolution
+            stays = self._tables.streams.expected(stream).method != OVERWRITE or evolution.schema_policy != "evolve"
             columns = _Columns(stream, table if stays else None, self._tables.incoming(message), evolution)
             columns.after()
         except (DataError, SettingsError):

@@ -176,8 +176,8 @@ class RunPlan:
     def check_tables(self, planner: TablePlanner) -> list[str]:
         """Warnings of the tables. Raises `SettingsError` or `LakeError` if they cannot be loaded."""
         refuse_namesakes(self.pipeline.name, self.catalog, self.snapshot.tables)
-        again = planner.repeating(self.selected)
-        if again := [stream for stream in again if self.pipeline.stream(stream).on_error != "hold"]:
+        again = planner.streams.repeating(self.selected)
+        if again := [stream for stream in again if planner.streams[stream].settings.on_error != "hold"]:
             raise refusal(self.pipeline, again)
         tables = planner.loaded(self.deselected)
         return require_files(self.storage, self.pipeline, tables, planner.replaced(tables), piped=self.is_piped)

@@ -17,7 +17,7 @@ from bridge.lake.records import FileAdd, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
-from bridge.load.run.tables.methods import is_merged
+from bridge.load.run.streams import StreamPlan, Streams
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
 from bridge.protocol.schema.widening import stands_beside
@@ -33,6 +33,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     Raises `LakeError` or `DataError`, before anything is committed, for a file that does not fit its table.
     """
     storage, view, changes = committer.storage, committer.view, []
+    streams = Streams(pipeline, None, view)
     tables = {table.folder: stream for stream, table in view.tables.items()}
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
@@ -47,7 +48,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
             continue
         others = claim(storage, folder, Owner(pipeline.name, stream), shared=pipeline.destination.shared)
         if strange := strangers(storage, table, others):
-            changes.append(_change(storage, pipeline, stream, table, strange))
+            changes.append(_change(storage, pipeline, streams[stream], table, strange))
     if not changes:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
     reason = "files were adopted"
@@ -61,15 +62,15 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     committer.notes.append(f"{files} file(s) with {rows:,} rows were adopted, as commit {committer.view.n}")
 
 
-def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState, names: list[str]) -> TableChange:
-    """The change that the commit makes to one table. Its columns are those it has, and then those of the files."""
-    merged = is_merged(pipeline, stream, table)
+def _change(storage: Storage, pipeline: Pipeline, plan: StreamPlan, table: TableState, names: list[str]) -> TableChange:
+    """One table's entry in the commit. Its columns are those it has, and then those of the files."""
+    merged = plan.is_merged(table)
     if merged is None:
         hint = (
             "an older version loaded the table and did not note whether it merges rows: run the pipeline once, "
-            f"or set load_method for {stream} under streams"
+            f"or set load_method for {plan.name} under streams"
         )
-        raise LakeError("a file cannot be adopted: its table may be an upsert table", hint=hint, stream=stream)
+        raise LakeError("a file cannot be adopted: its table may be an upsert table", hint=hint, stream=plan.name)
     if merged:
         hint = "move it away: whether its keys are in the table is not known; a tap can load its rows"
         raise LakeError("a file cannot be adopted into an upsert table", hint=hint, file=f"{table.folder}/{names[0]}")
@@ -92,7 +93,7 @@ def _change(storage: Storage, pipeline: Pipeline, stream: str, table: TableState
         adds.append(add)
     assert columns
     table = structs.replace(table, schema=keep_schema(storage, pipeline.name, columns), upserts=False, key=())
-    return table.change(stream, adds, shared=pipeline.destination.shared)
+    return table.change(plan.name, adds, shared=pipeline.destination.shared)
 
 
 def _file(storage: Storage, table: TableState, name: str) -> tuple[FileAdd, TableSchema]:

@@ -15,6 +15,7 @@ from bridge.lake.runs import read_opened
 from bridge.lake.storage import Storage
 from bridge.protocol.singer.catalog import Catalog, record_name, replication_method, root_facts, stream_id
 from bridge.protocol.singer.state import bookmark
+from bridge.settings.destination import UPSERT
 from bridge.settings.options import Pipeline
 
 _RUNS_BACK = 20
@@ -53,5 +54,5 @@ def _merged(storage: Storage, pipeline: Pipeline, tables: Mapping[str, TableStat
             methods |= {name: run.streams[name].load_method for name in run.streams if name not in methods}
             if methods.keys() >= streams:
                 break
-    by_record = {stream for stream in streams if methods.get(stream) == "upsert"}
+    by_record = {stream for stream in streams if methods.get(stream) == UPSERT}
     return by_record | {name for name, table in tables.items() if table.upserts}

@@ -1,130 +1,16 @@
-"""How each stream is loaded: decided from its setting, the catalog, its bookmark and its key.
-
-`auto` never deletes on a guess, and never adds the same rows twice in silence. If nobody says how a stream is
-replicated, each run may extract all of it again, so its rows are merged by their key. Without a key they are added
-once, and the next run is refused until somebody decides.
-"""
+"""Sentences on streams whose replication nobody declares: what later runs do with them, and why one is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from bridge.errors import SettingsError
-from bridge.lake.records import TableState
-from bridge.load.run.barriers import Mode
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    key_properties,
-    replication_key,
-    replication_method,
-    root_facts,
-    stream_entry,
-)
+from bridge.load.run.streams import StreamPlan
 from bridge.protocol.singer.replication import yaml_text
+from bridge.settings.destination import APPEND_ONLY, UPSERT
 from bridge.settings.options import Pipeline
 
-_MODES: dict[str, Mode] = {"append-only": "append", "overwrite": "replace", "upsert": "upsert"}
 _LISTED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """How one stream is loaded, apart from flags of a single run. `is_known`: somebody says how it is replicated."""
-
-    mode: Mode
-    reason: str
-    is_known: bool
-    keys: tuple[str, ...] = ()
-    bookmark: str = ""
-    parent: str = ""
-    """The stream whose bookmark may cover this one's rows."""
-    resumes_by: tuple[str, ...] = ()
-    """The columns of the bookmark, if it is known to be incremental."""
-
-    @property
-    def watched(self) -> tuple[str, ...]:
-        """Columns that tell which rows have changed: the tap does not see again a row that has none."""
-        return self.resumes_by if self.mode != "replace" else ()
-
-    @property
-    def each_run(self) -> str:
-        """A few words on what each further run does with the table."""
-        if self.mode == "replace":
-            return "replaces the table"
-        if self.mode == "upsert":
-            what = "changes" if self.is_known else "all rows again"
-            return f"{what}, merged by {', '.join(self.keys)}" if self.keys else f"{what}, merged by key"
-        if self.is_known:
-            return f"adds rows after its {self.bookmark}" if self.bookmark else "adds rows"
-        return "a second run is refused: no key"
-
-
-def load_method(
-    setting: str,
-    method: str | None,
-    bookmarks: Sequence[str] | None,
-    keys: Sequence[str] = (),
-    *,
-    shared: bool = False,
-) -> tuple[Mode, str]:
-    """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
-
-    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
-    """
-    by_key = f"by key {', '.join(keys)}"
-    if setting != "auto":
-        return _MODES[setting], "as set"
-    if method == "FULL_TABLE":
-        return "replace", "the catalog says FULL_TABLE"
-    if method == "LOG_BASED" and keys and not shared:
-        return "upsert", f"the catalog says LOG_BASED: {by_key}"
-    if method:
-        return "append", f"the catalog says {method}"
-    if bookmarks:
-        return "append", f"incremental: bookmark {', '.join(bookmarks)}"
-    if keys and not shared:
-        return "upsert", f"no replication method is known: {by_key}"
-    why = "a shared table is only added to" if shared else "no key"
-    return "append", f"no replication method is known, and {why}"
-
-
-def decide(
-    pipeline: Pipeline, catalog: Catalog | None, stream: str, bookmarks: Sequence[str] | None, keys: Sequence[str]
-) -> Method:
-    """How a stream is loaded that has these bookmark and key columns."""
-    method, setting = replication_method(catalog, stream), pipeline.load_method(stream)
-    mode, reason = load_method(setting, method, bookmarks, keys, shared=pipeline.destination.shared)
-    glob = pipeline.glob_of(stream, "load_method")
-    if glob and setting != "auto":
-        reason = f"as set for {glob}"
-    is_known = setting != "auto" or bool(method or bookmarks)
-    key = replication_key(catalog, stream)
-    columns = tuple(bookmarks or ([key] if key else ()))
-    resumes_by = columns if method == "INCREMENTAL" or (method is None and bookmarks) else ()
-    entry = stream_entry(catalog, stream)
-    parent = pipeline.stream(stream).parent or (root_facts(entry).get("parent-tap-stream-id") if entry else "")
-    return Method(mode, reason, is_known, tuple(keys), ", ".join(columns), str(parent or ""), resumes_by)
-
-
-def of_catalog(pipeline: Pipeline, catalog: Catalog | None, stream: str) -> Method:
-    """How a stream is loaded as far as its catalog entry tells, before its SCHEMA has come."""
-    entry, chosen = stream_entry(catalog, stream), pipeline.stream(stream).key_properties
-    keys = chosen if chosen is not None else key_properties(entry) if entry else []
-    key = replication_key(catalog, stream)
-    return decide(pipeline, catalog, stream, [key] if key else None, keys)
-
-
-def is_merged(pipeline: Pipeline, stream: str, table: TableState | None) -> bool | None:
-    """Whether rows are merged into a table by key, by the settings or by the log.
-
-    None: the settings leave it open, and an older version loaded the table, which did not note it.
-    """
-    setting = pipeline.load_method(stream)
-    if setting == "upsert" or (table and table.upserts):
-        return True
-    is_open = setting == "auto" and table is not None and table.schema is not None
-    return None if is_open and table and table.upserts is None else False
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -132,11 +18,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def outlook(methods: Iterable[tuple[str, Method]], *, merged_before: bool = True) -> list[str]:
-    """Lines on what a further run does with streams whose replication nobody declares: one for each kind."""
-    unknown = [(name, method) for name, method in methods if not method.is_known]
-    merged = [name for name, method in unknown if method.mode == "upsert"]
-    added = [name for name, method in unknown if method.mode == "append"]
+def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[str]:
+    """Say what a further run does with streams whose replication nobody declares: one line for each kind."""
+    unknown = [plan for plan in plans if not plan.is_known]
+    merged = [plan.name for plan in unknown if plan.usual == UPSERT]
+    added = [plan.name for plan in unknown if plan.usual == APPEND_ONLY]
     lines = []
     if merged and merged_before:
         lines.append(

@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
-from bridge.errors import LakeError, SettingsError, did_you_mean
+from bridge.errors import LakeError, SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
@@ -17,27 +15,21 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
-from bridge.load.run.barriers import Mode, StreamProgress
+from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
-from bridge.load.run.tables.methods import Method, decide, of_catalog, refusal
-from bridge.load.run.tables.new_key import allows_null, sweeps, take_key, was_swept, without_key
+from bridge.load.run.tables.methods import refusal
 from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
+from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
 from bridge.load.write.partition import check_layout
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    declares_keys,
-    entries_by_name,
-    namesakes,
-    replication_key,
-    replication_method,
-)
+from bridge.protocol.singer.catalog import Catalog, namesakes
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.replication import yaml_value
-from bridge.protocol.singer.state import continues, is_empty, is_flat, resume_point
+from bridge.protocol.singer.state import continues
 from bridge.settings.commands import reload, selecting
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.view_sql import ROWS, View, read_view
 
@@ -58,8 +50,7 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
 class TablePlanner:
     """Decides at each stream's first SCHEMA where its table is and how it is loaded.
 
-    `layouts` maps the decided streams to where their rows go. `shared` are streams whose tables other pipelines add
-    files to.
+    `layouts` maps the decided streams and views to where their rows go, for the workers.
     """
 
     def __init__(
@@ -79,84 +70,70 @@ class TablePlanner:
         `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
         """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
-        self._entries = entries_by_name(catalog) if catalog else {}
-        self._full, self._append, self._piped, self._whole = full, append, piped, whole
+        self.streams = Streams(pipeline, catalog, view, full=full, append=append, whole=whole)
+        self._full, self._piped = full, piped
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in view.tables.values()}
-        self.methods: dict[str, Method] = {}
         self.layouts: dict[str, TableLayout] = {}
-        self.shared: set[str] = set()
         self._unclaimed: dict[str, Owner] = {}
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
         """The existing tables of the streams that this run loads."""
         catalog, tables = self._catalog, self._view.tables.items()
-        named = (s for s, _ in tables if catalog is None or s in self._entries)
+        named = (s for s, _ in tables if catalog is None or s in self.streams.entries)
         streams = {stream for stream in named if stream not in deselected}
         return {stream: table for stream, table in tables if stream in streams and not table.view}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
-        """The streams whose tables this run replaces."""
-        return {stream for stream in streams if self.method(stream, None)[0] == "replace"}
+        """Those of the streams whose tables this run replaces."""
+        return {stream for stream in streams if self.streams.expected(stream).method == OVERWRITE}
 
     def open(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
         """A stream's progress, and its table's columns, if any. Raises `LakeError` if somebody else owns the table."""
         refuse_namesakes(self._pipeline.name, self._catalog, [message.stream])
-        method = self._method(message)
-        mode, reason = self._mode(method)
-        table = self._view.tables.get(message.stream)
-        self.layouts[message.stream] = target = self._keyed(message, self._layout(message.stream))
-        others = self._claim(message.stream, mode)
-        staged = None if self._full else self._view.staged.get(message.stream)
-        extends = mode == "replace" and not self._full and not staged and self._continues(message.stream, table)
+        plan = self.streams.with_schema(message)
+        plan = self._keyed(plan, self._layout(plan))
+        table, replaces = self._view.tables.get(plan.name), plan.method == OVERWRITE
+        others = self._claim(plan)
+        staged = None if self._full else self._view.staged.get(plan.name)
+        extends = replaces and not self._full and not staged and self._continues(plan, table)
         # Otherwise the old table is replaced, and only files that an earlier run staged have columns to keep.
-        evolution = self.evolution(message)
         # A table that is to keep its columns keeps them when its rows are replaced, too.
-        stays = mode != "replace" or extends or (evolution.schema_policy != "evolve" and not (self._full or staged))
+        stays = not replaces or extends or (plan.evolution.schema_policy != "evolve" and not (self._full or staged))
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
-        self._refuse_view(message.stream, table, columns)
-        if columns and table and table.rows and not self._pipeline.stream(message.stream).key_properties:
-            refuse_new_columns(columns.arrow, message.stream, target.keys)
+        self._refuse_view(plan.name, table, columns)
+        if columns and table and table.rows and not plan.settings.key_properties:
+            refuse_new_columns(columns.arrow, plan.name, plan.layout.keys)
         if staged:
-            self._check_folders(message.stream, staged.partition_by or ())
-        elif table and table.files and (mode != "replace" or extends):
-            self._check_folders(message.stream, table.partition_by)
+            self._check_folders(plan, staged.partition_by or ())
+        elif table and table.files and (not replaces or extends):
+            self._check_folders(plan, table.partition_by)
         for owner, other in tables_of(self._storage, others).items():
             if other.files:
-                self._check_folders(message.stream, other.partition_by)
+                self._check_folders(plan, other.partition_by)
             if other.schema:  # their rows are in the same table: no column may mean two things
                 columns = merge(columns, read_schema(self._storage, owner.pipeline, other.schema), Evolution("fail"))
-        self.layouts[message.stream] = target = without_key(mode, target, swept=was_swept(message, columns))
-        stream = StreamProgress(message.stream, mode, reason, TableSchema(pa.schema([])), 0, self._keys(message))
-        stream.evolution, stream.keyed, stream.resumes = evolution, bool(target.keys), bool(message.bookmark_properties)
-        stream.other_names = tuple(n for n in self._pipeline.names_of(message.stream) if n != message.stream)
+        stream = StreamProgress(plan.without_key(swept=_was_swept(message, columns)))
         stream.former = table.version if table else None
-        stream.sweeps = sweeps(mode, target)
-        self.methods[message.stream] = method
-        if mode == "append" and self._repeats(message.stream, method):
-            stream.refused = refusal(self._pipeline, [message.stream], piped=self._piped)
         if extends and table:
             stream.swapped, stream.version = True, table.version
+        self._note(stream)
         return stream, columns
 
-    def evolution(self, message: Schema) -> Evolution:
-        """How the table's columns may change. We must not rewrite files of another pipeline."""
-        settings = self._pipeline.stream(message.stream)
-        change, policy = settings.on_type_change or "rewrite", settings.schema_policy or "evolve"
-        if self._pipeline.destination.shared:  # its rows are not merged, so its keys may have variants, too
-            return Evolution("fail" if change == "rewrite" else change, policy)
-        return Evolution(change, policy, tuple(self._keys(message)))
+    def _note(self, stream: StreamProgress) -> None:
+        """Take over the plan of a stream, for good. It is refused at its first row if that would come once more."""
+        plan = stream.plan
+        self.streams.opened[plan.name], self.layouts[plan.name] = plan, plan.layout
+        if self.streams.repeats(plan):
+            stream.refused = refusal(self._pipeline, [plan.name], piped=self._piped)
 
-    def _layout(self, stream: str) -> TableLayout:
+    def _layout(self, plan: StreamPlan) -> TableLayout:
         """Where the stream's rows go: folder, format, partitions, order."""
-        destination, own = self._pipeline.destination, self._pipeline.stream(stream).partition_by
+        destination, own = self._pipeline.destination, plan.settings.partition_by
         partition_by = destination.partition_by if own is None else own
-        layout = TableLayout.of(self._pipeline, stream, self._folder(stream), destination.format, partition_by)
-        return replace(layout, readable=True) if self._feeds_view(stream) else layout
-
-    def _feeds_view(self, stream: str) -> bool:
-        names = self._pipeline.names_of(stream)
-        return any(read_view(*view).stream in names for view in self._pipeline.views.items())
+        layout = TableLayout.of(self._pipeline, plan.name, self._folder(plan.name), destination.format, partition_by)
+        feeds_view = any(read_view(*view).stream in plan.names for view in self._pipeline.views.items())
+        return replace(layout, readable=True) if feeds_view else layout
 
     def _refuse_view(self, stream: str, table: TableState | None, columns: TableSchema | None) -> None:
         """Raise `SettingsError` for a stream with the name of a view, or of one that there was."""
@@ -172,36 +149,29 @@ class TablePlanner:
             columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
             if not table.view and ROWS not in columns.names:
                 raise SettingsError("a stream's table has the name of this view", hint="rename the view", view=name)
-        self.layouts[name] = TableLayout(
-            self._folder(name),
-            self._pipeline.destination.format,
-            sort_by=view.keys,
-            file_size=self._pipeline.destination.file_size,
-        )
-        self._claim(name, "append")
+        to = self._pipeline.destination
+        self.layouts[name] = TableLayout(self._folder(name), to.format, sort_by=view.keys, file_size=to.file_size)
+        self._claim(StreamPlan(name, (name,), layout=self.layouts[name]))
 
     def incoming(self, message: Schema) -> IncomingSchema:
-        """The columns and keys that a SCHEMA brings, as the settings shape it. Raises `SettingsError`, `DataError`."""
-        stream = message.stream
-        log_based = replication_method(self._catalog_of(stream), stream) == "LOG_BASED"
-        key = replication_key(self._catalog_of(stream), stream)
-        shaping = ColumnPlan.of(self._pipeline, stream, key, log_based=log_based)
-        return shaping.incoming(message, self.keys(message), self._keys(message))
+        """The columns that a SCHEMA brings, as the settings shape them. Raises `SettingsError`, `DataError`."""
+        plan = self.streams.with_schema(message)
+        log_based = plan.replication == "LOG_BASED"
+        shaping = ColumnPlan.of(self._pipeline, plan.name, plan.replication_key, log_based=log_based)
+        return shaping.incoming(message, plan.never_null(message), plan.keys)
 
-    def _keyed(self, message: Schema, target: TableLayout) -> TableLayout:
-        """The layout with keys and the handling of deletions. Raises `SettingsError` without a key."""
-        stream = message.stream
-        own, method = self._pipeline.stream(stream).hard_delete, self._method(message)
+    def _keyed(self, plan: StreamPlan, layout: TableLayout) -> StreamPlan:
+        """The plan, and in its layout its keys and the handling of deletions. Raises `SettingsError` without a key."""
+        own = plan.settings.hard_delete
         hard = self._pipeline.destination.hard_delete if own is None else own
-        target = replace(target, hard_delete=hard, watched=method.watched)
-        if method.mode != "upsert":
-            return target
-        keys = self._keys(message)
-        if not keys:
+        layout = replace(layout, hard_delete=hard, watched=plan.watched)
+        if plan.usual != UPSERT:
+            return replace(plan, layout=layout)
+        if not plan.keys:
             hint = "set key_properties for it under streams, or another load_method"
-            raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=stream)
-        changes = replication_method(self._catalog_of(stream), stream) == "LOG_BASED"
-        return replace(target, keys=tuple(keys), changes=changes, hard_delete=bool(hard))
+            raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=plan.name)
+        changes = plan.replication == "LOG_BASED"
+        return replace(plan, layout=replace(layout, keys=plan.keys, changes=changes, hard_delete=bool(hard)))
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a table with these columns can be partitioned and sorted as the settings say."""
@@ -210,116 +180,36 @@ class TablePlanner:
         if target.keys:
             check_keys(schema.arrow, stream, target.keys)
 
-    def _check_folders(self, stream: str, before: Sequence[Any]) -> None:
+    def _check_folders(self, plan: StreamPlan, before: Sequence[Any]) -> None:
         """Raise `SettingsError` if files that stay were partitioned in another way than new ones would be."""
-        now = [partition.setting for partition in self.layouts[stream].partition_by]
+        now = [partition.setting for partition in plan.layout.partition_by]
         if now == list(before):
             return
         was = f"keep partition_by: {dumps(before).decode()}" if before else "remove partition_by"
-        hint = f"{was}; or load the table anew: {reload(self._pipeline, [stream])}"
-        raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=stream)
+        hint = f"{was}; or load the table anew: {reload(self._pipeline, [plan.name])}"
+        raise SettingsError("a table with rows keeps its partitions", hint=hint, stream=plan.name)
 
-    def _continues(self, stream: str, table: TableState | None) -> bool:
+    def _continues(self, plan: StreamPlan, table: TableState | None) -> bool:
         """Whether the tap may still be sending a table that was replaced at a STATE before the tap's end."""
         return (
-            table is not None
-            and table.version is not None
-            and continues(self._view.state, self._pipeline.names_of(stream), table.version)
+            table is not None and table.version is not None and continues(self._view.state, plan.names, table.version)
         )
-
-    def keys(self, message: Schema) -> list[str]:
-        """The columns that are never null: the table's keys; an upsert's where null is not allowed."""
-        keys = self._keys(message)
-        if self._method(message).mode != "upsert":
-            return keys
-        properties = message.schema.get("properties") or {}
-        return [key for key in keys if not allows_null(properties.get(key))]
-
-    def _keys(self, message: Schema) -> list[str]:
-        """The table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
-        keys = self._pipeline.stream(message.stream).key_properties
-        if keys is None:
-            return message.key_properties or []
-        columns = message.schema.get("properties") or {}
-        if missing := [key for key in keys if key not in columns]:
-            hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
-            raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
-        return list(dict.fromkeys(keys))
 
     def changes_key(self, stream: StreamProgress, message: Schema) -> bool:
         """Whether a later SCHEMA of the run has rows merged by another key."""
-        other = set(self._keys(message)) != set(stream.key_properties)
-        return other and (stream.keyed or self._method(message).mode == "upsert")
+        plan = self.streams.with_schema(message)
+        return set(plan.keys) != set(stream.plan.keys) and (stream.keyed or plan.usual == UPSERT)
 
     def rekey(self, stream: StreamProgress, message: Schema) -> None:
         """Go on by the key of a later SCHEMA. Raises `DataError`, `SettingsError` where that cannot be."""
-        method, layout = self._method(message), self.layouts[stream.name]
-        layout = self._keyed(message, replace(layout, keys=(), changes=False))
-        layout = without_key(self._mode(method)[0], layout, swept=stream.keyed)
-        take_key(stream, *self._mode(method), self._keys(message), layout)
-        self.layouts[stream.name], self.methods[stream.name] = layout, method
-        stream.evolution = self.evolution(message)
-        if stream.mode == "append" and self._repeats(stream.name, method):
-            stream.refused = refusal(self._pipeline, [stream.name], piped=self._piped)
+        layout = replace(stream.plan.layout, keys=(), changes=False)
+        plan = self._keyed(self.streams.with_schema(message), layout)
+        stream.take_key(plan.without_key(swept=stream.keyed))
+        self._note(stream)
 
     def is_new(self, stream: str) -> bool:
         """Whether the stream had no table before this run."""
         return stream not in self._view.tables
-
-    def method(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str] = ()) -> tuple[Mode, str]:
-        """A stream's mode and the reason for it."""
-        return self._mode(self._decide(stream, bookmarks, keys))
-
-    def expected(self, stream: str) -> tuple[Method, Mode, str]:
-        """A stream's method as its catalog entry says it; and the mode of this run, and its reason."""
-        method = self._or_whole(stream, of_catalog(self._pipeline, self._catalog_of(stream), stream))
-        return method, *self._mode(method)
-
-    def _catalog_of(self, stream: str) -> Catalog | None:
-        """The catalog with this stream alone: to look it up among thousands takes long."""
-        if self._catalog is None:
-            return None
-        return {"streams": [self._entries[stream]] if stream in self._entries else []}
-
-    def _decide(self, stream: str, bookmarks: list[str] | None, keys: Sequence[str]) -> Method:
-        return self._or_whole(stream, decide(self._pipeline, self._catalog_of(stream), stream, bookmarks, keys))
-
-    def _or_whole(self, stream: str, method: Method) -> Method:
-        if stream in self._whole and self._pipeline.load_method(stream) == "auto":
-            return replace(method, mode="replace", reason="the tap discovers it as FULL_TABLE", is_known=True)
-        return method
-
-    def _mode(self, method: Method) -> tuple[Mode, str]:
-        if self._full and not (method.mode != "replace" and self._append):
-            return "replace", "--full"
-        return method.mode, method.reason
-
-    def _method(self, message: Schema) -> Method:
-        return self._decide(message.stream, message.bookmark_properties, self._keys(message))
-
-    def repeating(self, streams: Iterable[str]) -> list[str]:
-        """The streams whose rows this run would append a second time, as far as the catalog says; none if it may.
-
-        Only streams of which the catalog says that they have no key: else their SCHEMA may still name one.
-        """
-        repeated = []
-        for stream in streams:
-            method, mode, _ = self.expected(stream)
-            entry = self._entries.get(stream)
-            if mode == "append" and entry and declares_keys(entry) and self._repeats(stream, method):
-                repeated.append(stream)
-        return repeated
-
-    def _repeats(self, stream: str, method: Method) -> bool:
-        """Whether the table has rows that the tap will send again, as no bookmark says where it resumes."""
-        names, state = self._pipeline.names_of(stream), self._view.state
-        table = self._view.table(names)
-        if self._full or method.is_known or method.mode != "append" or not table or not table.rows:
-            return False
-        if is_flat(state) and not is_empty(state):
-            return False  # one position for the whole tap
-        points = [resume_point(state, self._pipeline.names_of(one)) for one in (stream, method.parent) if one]
-        return all(point is None for point in points)
 
     def _folder(self, stream: str) -> str:
         root = self._pipeline.table_root
@@ -335,34 +225,30 @@ class TablePlanner:
             raise SettingsError("the table is in another folder", hint=hint, stream=stream, folder=table.folder)
         return table.folder
 
-    def _check_format(self, stream: str, table: TableState | None) -> None:
+    def _check_format(self, plan: StreamPlan, table: TableState | None) -> None:
         """Raise if the table has another format, or if somebody else's table is in the folder of a new one."""
-        format_ = self.layouts[stream].format
+        format_ = plan.layout.format
         if table and table.format != format_:
             hint = f"keep format: {table.format}; or load it into another destination.path, under another pipeline name"
-            facts = {"stream": stream, "format": table.format, "wanted": format_}
+            facts = {"stream": plan.name, "format": table.format, "wanted": format_}
             raise SettingsError("a table keeps its format", hint=hint, **facts)
         if format_ != "parquet" and table is None:
             logs = TableLogs(Log(self._storage, self._pipeline.name))
-            logs.of(self.layouts[stream].folder, stream, format_).check(None)
+            logs.of(plan.layout.folder, plan.name, format_).check(None)
 
-    def _claim(self, stream: str, mode: Mode) -> list[Owner]:
+    def _claim(self, plan: StreamPlan) -> list[Owner]:
         """Claim the table's folder, or refuse: rows of another pipeline must not be deleted or mixed with ours.
 
         A table that nobody may share is only claimed by `claim_tables`.
         """
-        shared, folder, me = self._may_share(stream, mode), self.layouts[stream].folder, self._owner(stream)
+        shared, folder, me = self._may_share(plan), plan.layout.folder, Owner(self._pipeline.name, plan.name)
         if shared:
             others = claim(self._storage, folder, me, shared=True)
-            self.shared.add(stream)
         else:
             others = others_of(self._storage, folder, me, shared=False)
             self._unclaimed[folder] = me
-        self._check_contents(stream, others)
+        self._check_contents(plan, others)
         return others
-
-    def _owner(self, stream: str) -> Owner:
-        return Owner(self._pipeline.name, stream)
 
     def claim_tables(self) -> None:
         """Claim the tables that were opened since the last call, all at once. Raises `LakeError` like `open`.
@@ -374,27 +260,33 @@ class TablePlanner:
 
     def check_table(self, stream: str) -> None:
         """Raise what `open` would raise for a stream before its SCHEMA has come; nothing is written."""
-        self.layouts[stream] = layout = self._layout(stream)
-        mode, table = self.expected(stream)[1], self._view.tables.get(stream)
-        others = others_of(self._storage, layout.folder, self._owner(stream), shared=self._may_share(stream, mode))
-        self._check_contents(stream, others)
+        plan = self.streams.expected(stream)
+        plan, table = replace(plan, layout=self._layout(plan)), self._view.tables.get(stream)
+        me = Owner(self._pipeline.name, stream)
+        self._check_contents(plan, others_of(self._storage, plan.layout.folder, me, shared=self._may_share(plan)))
         self._refuse_view(stream, table, None)
-        if table and table.files and mode != "replace":
-            self._check_folders(stream, table.partition_by)
+        if table and table.files and plan.method != OVERWRITE:
+            self._check_folders(plan, table.partition_by)
 
-    def _may_share(self, stream: str, mode: Mode) -> bool:
+    def _may_share(self, plan: StreamPlan) -> bool:
         shared = self._pipeline.destination.shared
-        if shared and mode != "append":
+        if shared and plan.method != APPEND_ONLY:
             hint = "set load_method to append-only, or give the pipeline a table of its own"
-            raise SettingsError("a shared table can only be appended to", hint=hint, stream=stream)
+            raise SettingsError("a shared table can only be appended to", hint=hint, stream=plan.name)
         return shared
 
-    def _check_contents(self, stream: str, others: list[Owner]) -> None:
+    def _check_contents(self, plan: StreamPlan, others: list[Owner]) -> None:
         """Raise for a table of another format, and for files in its folder that no owner's log names."""
-        folder, table = self.layouts[stream].folder, self._view.tables.get(stream)
-        self._check_format(stream, table)
+        folder, table = plan.layout.folder, self._view.tables.get(plan.name)
+        self._check_format(plan, table)
         if table and table.has_own_log:
             return  # nobody reads files that the table's own log does not name
         if strange := strangers(self._storage, table or TableState(folder, None), others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
+
+
+def _was_swept(message: Schema, columns: TableSchema | None) -> bool:
+    """Whether merges swept a table's rows so far: its column for versions is neither the tap's own nor metadata."""
+    own, names = message.schema.get("properties") or {}, columns.arrow.names if columns else []
+    return VERSION_COLUMN in names and VERSION_COLUMN not in own and not set(METADATA) <= set(names)

@@ -18,7 +18,6 @@ from msgspec import structs
 
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.commit.committer import Committer
-from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -71,11 +70,6 @@ class _Source:
         for add in self.change.adds if self.change else ():
             if add.name not in noted:
                 yield add.source, add.live
-
-
-def has_views(pipeline: Pipeline, view: Snapshot) -> bool:
-    """Whether a pipeline has views, or a table that was one after its last commit."""
-    return bool(pipeline.views) or any(table.view for table in view.tables.values())
 
 
 def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
@@ -194,7 +188,7 @@ class ViewTables:
         with placed(self._pipeline, view):
             typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
-        anew = anew or is_outdated or (change is not None and change.mode == "replace") or self._is_other(view, source)
+        anew = anew or is_outdated or (change is not None and change.replaces) or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
         files, replaced = self._files(typed, source, None if anew else old, seq)
@@ -208,7 +202,7 @@ class ViewTables:
             adds = [write_empty(self._context, seq, view.name, schema).add()]
         state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
         whole = removes and len(removes) == len(existing)
-        return state.change(view.name, adds, removes, mode="replace" if whole else "append")
+        return state.change(view.name, adds, removes, replaces=bool(whole))
 
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""

@@ -62,7 +62,7 @@ class CommitChange:
         """Why the rows of the table cannot be told from those before; empty if they can."""
         if self.is_rolled_back:
             return "the table was rolled back"
-        if self.change.mode == "replace" or self.change.view != self.old.view:
+        if self.change.replaces or self.change.view != self.old.view:
             return "the table was replaced"
         if self.old.schema is not None and self.change.key != self.old.key:
             return "the table's key was changed"

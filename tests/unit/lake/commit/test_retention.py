@@ -413,11 +413,11 @@ def test_a_file_that_was_removed_twice_is_kept_from_the_second_time_on(format_: 
     """A rollback brought it back in its place: its first removal, which is old, does not delete it."""
     shop = Shop(tmp_path, format=format_)
     for n in (1, 2):
-        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="replace")
+        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="overwrite")
     roll_back(shop.storage, "shop", 1)
     shop = Shop(tmp_path, format=format_)
     for n in (3, 4):
-        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="replace")
+        shop.load("t", {"id": INTEGER}, [{"id": n}], mode="overwrite")
     log = Log(shop.storage, "shop")
     changes = [(record, set(change.removes)) for record in log.history(log.latest()) for change in record.tables]
     (_, _), (second, again), _, (_, removes), _ = changes

@@ -37,7 +37,7 @@ def made(root: Path) -> Shop:
     shop.load("orders", ID, [{"id": 1}])
     shop.load("orders", ID, [{"id": 2}])
     shop.load("users", ID, [{"id": 7}])
-    shop.load("orders", {**ID, "name": STRING}, [{"id": 9, "name": "x"}], mode="replace")
+    shop.load("orders", {**ID, "name": STRING}, [{"id": 9, "name": "x"}], mode="overwrite")
     recover(shop.storage, "shop")
     repair(shop.storage, "shop")
     return shop

@@ -91,7 +91,7 @@ def test_appends_are_read(shop: Shop, read: Callable[[str], Rows]) -> None:
 def test_an_overwrite_is_one_version_and_the_past_stays(shop: Shop) -> None:
     """Readers see the old table or the new one, and time travel reads the files that the new one gave up."""
     load(shop, [{"id": 1}, {"id": 2}])
-    load(shop, [{"id": 7}], mode="replace")
+    load(shop, [{"id": 7}], mode="overwrite")
     assert ids(shop) == ids(shop, by_polars) == [7]
     before = DeltaTable(folder(shop), version=0)
     assert sorted(before.to_pyarrow_table()["id"].to_pylist()) == [1, 2]
@@ -148,7 +148,7 @@ def test_a_table_keeps_its_rows_when_taken_back(shop: Shop) -> None:
 def test_the_manifest_is_the_table(shop: Shop) -> None:
     """Who cannot read Delta reads the manifest: the same files, though others are in the folder."""
     load(shop, [{"id": 1}])
-    load(shop, [{"id": 2}], mode="replace")
+    load(shop, [{"id": 2}], mode="overwrite")
     lines = (shop.root / ".bridge/tables/shop/orders.manifest").read_text().splitlines()
     assert [pq.read_table(line)["id"].to_pylist() for line in lines] == [[2]]
     assert len(list(Path(folder(shop)).glob("*.parquet"))) == 2
@@ -229,7 +229,7 @@ def test_odd_names_of_paths_streams_and_partitions(tmp_path: Path, name: str) ->
     uri = f"file://{quote(folder(shop, name))}"
     assert ids(shop, lambda _: by_deltalake(uri), name) == list(range(12))
     assert [one for one in verify(shop.storage, "shop").findings if one.check == "table log"] == []
-    load(shop, [{"id": 99, "city": name}], name, properties=properties, mode="replace")
+    load(shop, [{"id": 99, "city": name}], name, properties=properties, mode="overwrite")
     assert ids(shop, lambda _: by_deltalake(uri), name) == [99]
 
 

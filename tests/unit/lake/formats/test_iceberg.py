@@ -92,7 +92,7 @@ def test_appends_are_read(shop: Shop) -> None:
 def test_an_overwrite_is_one_snapshot_and_the_past_stays(shop: Shop) -> None:
     """Readers see the old table or the new one, and time travel reads the files that the new one gave up."""
     load(shop, [{"id": 1}, {"id": 2}])
-    load(shop, [{"id": 7}], mode="replace")
+    load(shop, [{"id": 7}], mode="overwrite")
     for read in READERS:
         assert [row["id"] for row in read(table(shop))] == [7]
     assert [row["id"] for row in at(shop, 0)] == [1, 2]
@@ -223,7 +223,7 @@ def test_a_decimal_that_gets_digits_is_the_same_column(shop: Shop) -> None:
 def test_a_column_that_leaves_can_be_read_in_the_past(shop: Shop) -> None:
     """An overwrite may drop a column; the snapshots that have it are read as before."""
     load(shop, [{"id": 1, "name": "a"}])
-    load(shop, [{"id": 2}], properties=ID, mode="replace")
+    load(shop, [{"id": 2}], properties=ID, mode="overwrite")
     assert [field.name for field in table(shop).schema().fields] == ["id"]
     assert at(shop, 0) == [{"id": 1, "name": "a"}]
 

@@ -237,13 +237,13 @@ def test_a_merge_by_key(tmp_path: Path) -> None:
 def test_other_partitions_come_with_a_new_table(shop: Shop) -> None:
     """An overwrite may partition by other columns, or drop them: the spec follows, and the past can be read."""
     load(shop, [row(1, "a", 7)])
-    load(shop, [row(2, "b", 8)], mode="replace", partition_by=(Partition("n"),))
+    load(shop, [row(2, "b", 8)], mode="overwrite", partition_by=(Partition("n"),))
     assert partitions(table(shop)) == [(2, [8])]
-    load(shop, [{"id": 3}], mode="replace", properties=ID, partition_by=())
+    load(shop, [{"id": 3}], mode="overwrite", properties=ID, partition_by=())
     found = table(shop)
     past = [found.scan(snapshot_id=one.snapshot_id).to_arrow()["id"].to_pylist() for one in found.history()]
     assert past == [[1], [2], [3]]
-    load(shop, [row(4, "a", 9)], mode="replace", partition_by=(Partition("name"), Partition("n")))
+    load(shop, [row(4, "a", 9)], mode="overwrite", partition_by=(Partition("name"), Partition("n")))
     found = table(shop)
     assert rows(found) == [row(4, "a", 9)]
     names = [one.name for spec in found.metadata.partition_specs for one in spec.fields]
@@ -260,7 +260,7 @@ def test_other_partitions_come_with_a_new_table(shop: Shop) -> None:
 def test_a_partition_column_of_another_type(shop: Shop) -> None:
     """A full load may change the type: the column is another one, and so is its partition."""
     load(shop, [row(1, "7")])
-    load(shop, [{"id": 2, "name": 7}], mode="replace", properties={**ID, "name": INTEGER})
+    load(shop, [{"id": 2, "name": 7}], mode="overwrite", properties={**ID, "name": INTEGER})
     load(shop, [{"id": 3, "name": None}], properties={**ID, "name": INTEGER})
     found = table(shop)
     assert rows(found) == [{"id": 2, "name": 7}, {"id": 3, "name": None}]
@@ -314,7 +314,7 @@ def test_the_order_of_files(tmp_path: Path) -> None:
     assert not table(shop).sort_order().fields
     load(shop, [row(6, "d")], sort_by=("-n", "id"))
     assert table(shop).sort_order().order_id == 1
-    load(shop, [{"id": 7}], mode="replace", properties=ID)
+    load(shop, [{"id": 7}], mode="overwrite", properties=ID)
     assert not table(shop).sort_order().fields
     assert [one["id"] for one in rows(table(shop))] == [7]
 

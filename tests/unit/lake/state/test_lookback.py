@@ -116,4 +116,4 @@ def test_rows_of_the_lookback_wait_until_the_bookmark_has_moved() -> None:
     epochs.state(b'{"type":"STATE","value":{"bookmarks":{"a":{"replication_key":"k","replication_key_value":105}}}}')
     barrier = epochs.barrier(end=False)
     assert barrier is not None
-    assert (barrier.state, barrier.publish, barrier.merged) == (bookmarks(a=105), {"a": "append"}, False)
+    assert (barrier.state, barrier.publish, barrier.merged) == (bookmarks(a=105), {"a": "append-only"}, False)

@@ -18,14 +18,17 @@ from typing import Any
 
 import orjson
 
-from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, Sealed
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
+from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.protocol.singer.messages import Activate, Message, Records, Schema, State
 from bridge.protocol.singer.state import continues
+from bridge.settings.destination import LoadMethod
 from tests.support.load import Tables
 
 VERSION = 1000
@@ -230,7 +233,7 @@ class Bridge:
         self,
         lake: SimulatedLake,
         folder: Path,
-        modes: dict[str, Mode],
+        modes: dict[str, LoadMethod],
         *,
         commit_bytes: int,
         commit_every: timedelta,
@@ -247,8 +250,9 @@ class Bridge:
         )
 
     def _opened(self, message: Schema) -> tuple[StreamProgress, TableSchema | None]:
-        stream = StreamProgress(message.stream, self.modes.get(message.stream, "append"), "", TABLE, 0, [])
-        stream.sweeps = message.stream in self.sweeps
+        layout = TableLayout("", hard_delete=True if message.stream in self.sweeps else None)
+        method = self.modes.get(message.stream, "append-only")
+        stream = StreamProgress(StreamPlan(message.stream, (message.stream,), method, layout=layout), TABLE)
         version = self.lake.versions.get(message.stream)
         if message.stream not in self.lake.staged and version is not None:
             stream.swapped = continues(self.lake.state, message.stream, version)
@@ -285,13 +289,13 @@ class Bridge:
         lake = self.lake
         for name, mode in barrier.publish.items():
             rows, versions = self.pending.pop(name, []), self.seen.pop(name, set())
-            if mode == "extend":
+            if name in barrier.extends:
                 assert versions <= {lake.versions[name]}
-            if mode == "replace" and (rows or barrier.end):
+            if barrier.replaces(name) and (rows or barrier.end):
                 assert len(versions) <= 1
                 lake.versions[name] = next(iter(versions), None)
             if rows or barrier.end:
-                lake.tables[name] = rows if mode == "replace" else lake.tables.get(name, []) + rows
+                lake.tables[name] = rows if barrier.replaces(name) else lake.tables.get(name, []) + rows
             if mode == "upsert":
                 lake.tables[name] = list({row % VERSION: row for row in lake.tables.get(name, [])}.values())
         for name, version in barrier.activate.items():

@@ -19,8 +19,7 @@ from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.accounting import Accounting
-from bridge.load.run.barriers import Barrier, Mode, Publication
+from bridge.load.run.barriers import Barrier
 from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder
 from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
@@ -28,6 +27,8 @@ from bridge.load.write.rejects import write_rejects
 from bridge.load.write.report import SegmentCount, WorkReport, failure
 from bridge.load.write.task import write_bundle
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
+from bridge.settings.destination import LoadMethod
+from tests.support.load import accounting
 from tests.support.records import pending_file
 
 SCHEMA = from_singer({"properties": {"id": {"type": ["null", "integer"]}}}, [])
@@ -47,7 +48,7 @@ class Desk:
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
         continued = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
-        self.ledger = Accounting(
+        self.ledger = accounting(
             self.committer,
             self.job,
             continued=continued,
@@ -95,10 +96,18 @@ class Desk:
 
 
 def barrier(
-    state: Any, publish: dict[str, Publication] | None = None, staged: dict[str, int] | None = None, **facts: Any
+    state: Any, publish: dict[str, LoadMethod] | None = None, staged: dict[str, int] | None = None, **facts: Any
 ) -> Barrier:
     schemas: dict[str, TableSchema] = facts.get("schemas") or dict.fromkeys("stu", SCHEMA)
-    return Barrier(state, False, publish or {}, staged or {}, schemas, facts.get("end", False))
+    return Barrier(
+        state,
+        False,
+        publish or {},
+        staged or {},
+        schemas,
+        facts.get("end", False),
+        extends=frozenset(facts.get("extends", ())),
+    )
 
 
 @pytest.fixture
@@ -109,7 +118,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_conservation(desk: Desk) -> None:
     """Reports that name each segment once, with rows plus rejects equal to its lines, are taken in."""
     desk.load({"s": 5, "t": 3}, rejects=1)
-    desk.commit(barrier({"n": 1}, {"s": "append", "t": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only", "t": "append-only"}), through=1)
     (record,) = desk.seen
     assert {change.stream: change.adds[0].rows for change in record.tables} == {"s": 4, "t": 2}
     assert (record.through, record.state, desk.ledger.rejected) == (1, {"n": 1}, 2)
@@ -188,19 +197,19 @@ def test_rejects_limit(desk: Desk) -> None:
 def test_rejects_are_named_once(desk: Desk) -> None:
     """A reject file belongs to one commit only."""
     desk.load({"s": 5}, rejects=1)
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     desk.load({"s": 5})
-    desk.commit(barrier({"n": 2}, {"s": "append"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "append-only"}), through=2)
     assert [len(record.rejects) for record in desk.seen] == [1, 0]
 
 
 def test_held_files_wait(desk: Desk) -> None:
     """What a barrier does not publish stays pending and is published, once, by the barrier that does."""
     desk.load({"s": 5, "t": 3})
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     assert set(desk.committer.view.tables) == {"s"}
     desk.load({"t": 2})
-    desk.commit(barrier({"n": 2}, {"s": "append", "t": "append"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "append-only", "t": "append-only"}), through=2)
     assert [change.stream for change in desk.seen[1].tables] == ["t"]
     assert (desk.committer.view.tables["t"].rows, len(desk.names("t")), len(desk.names("s"))) == (5, 2, 1)
 
@@ -208,20 +217,20 @@ def test_held_files_wait(desk: Desk) -> None:
 def test_replace_removes_what_was_there(desk: Desk) -> None:
     """A swap names every file of the old table, and the table is the new files then."""
     desk.load({"s": 5})
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     old = desk.names("s")
     desk.load({"s": 4})
-    desk.commit(barrier({"n": 2}, {"s": "replace"}), through=2)
+    desk.commit(barrier({"n": 2}, {"s": "overwrite"}), through=2)
     (change,) = desk.seen[1].tables
     assert (change.mode, change.removes, desk.committer.view.tables["s"].rows) == ("replace", old, 4)
     assert {path.name for path in (desk.root / "p/s").iterdir()} == set(desk.names("s"))
 
 
-@pytest.mark.parametrize(("mode", "rows"), [("replace", 0), ("append", 5)])
-def test_stream_without_rows_at_the_end(desk: Desk, mode: Mode, rows: int) -> None:
+@pytest.mark.parametrize(("mode", "rows"), [("overwrite", 0), ("append-only", 5)])
+def test_stream_without_rows_at_the_end(desk: Desk, mode: LoadMethod, rows: int) -> None:
     """At the clean end a stream without rows has a table that opens: emptied if replaced, else as it was."""
     desk.load({"s": 5})
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     desk.commit(barrier({"n": 2}, {"s": mode, "t": mode}, end=True), through=1)
     assert desk.committer.view.tables["s"].rows == rows
     (name,) = desk.names("t")
@@ -231,8 +240,8 @@ def test_stream_without_rows_at_the_end(desk: Desk, mode: Mode, rows: int) -> No
 
 def test_nothing_to_publish_before_the_end(desk: Desk) -> None:
     """A stream without rows is left alone at a barrier in the middle; a STATE alone is still committed, once."""
-    desk.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
-    desk.commit(barrier({"n": 1}, {"s": "append", "t": "replace"}), through=0)
+    desk.commit(barrier({"n": 1}, {"s": "append-only", "t": "overwrite"}), through=0)
+    desk.commit(barrier({"n": 1}, {"s": "append-only", "t": "overwrite"}), through=0)
     assert [record.tables for record in desk.seen] == [[]]
     assert (desk.head, desk.committer.view.state) == (1, {"n": 1})
 
@@ -246,7 +255,7 @@ def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
     assert "t" not in first.committer.view.tables
     second = Desk(tmp_path, last={"closed": 1})
     second.load({"t": 2}, versions=(7,))
-    second.commit(barrier({"n": 2}, {"t": "replace"}), through=1)
+    second.commit(barrier({"n": 2}, {"t": "overwrite"}), through=1)
     assert (second.committer.view.tables["t"].rows, second.committer.view.staged) == (5, {})
 
 
@@ -254,15 +263,15 @@ def test_a_swapped_table_is_extended(tmp_path: Path) -> None:
     """The log says which version a table is of; a later run adds to it, and rows of another version are refused."""
     first = Desk(tmp_path)
     first.load({"s": 3, "t": 3}, versions=(7,))
-    first.commit(barrier({"n": 1}, {"s": "replace", "t": "append"}), through=1)
+    first.commit(barrier({"n": 1}, {"s": "overwrite", "t": "append-only"}), through=1)
     second = Desk(tmp_path, last={"closed": 1})
     assert {s: table.version for s, table in second.committer.view.tables.items()} == {"s": 7, "t": None}
     second.load({"s": 2}, versions=(7,))
-    second.commit(barrier({"n": 2}, {"s": "extend"}), through=1)
+    second.commit(barrier({"n": 2}, {"s": "overwrite"}, extends="s"), through=1)
     assert (second.committer.view.tables["s"].rows, second.committer.view.tables["s"].version) == (5, 7)
     second.load({"s": 1}, versions=(8,))
     with pytest.raises(DataError, match="of several versions"):
-        second.commit(barrier({"n": 3}, {"s": "extend"}), through=2)
+        second.commit(barrier({"n": 3}, {"s": "overwrite"}, extends="s"), through=2)
 
 
 def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
@@ -293,7 +302,7 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
     reports[0].files[0] = structs.replace(reports[0].files[0], extra=True)
     reports[0].extra = {"s": {"surplus": 2}}
     desk.ledger.add(manifest, reports)
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     name = desk.committer.view.tables["s"].schema
     kept = orjson.loads((desk.root / f".bridge/p/schemas/{name}.json").read_bytes())
     assert [column["name"] for column in kept["columns"]] == ["id", "_sdc_extra"]
@@ -303,10 +312,10 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
 def test_a_great_loss_is_told(desk: Desk) -> None:
     """An overwrite that leaves less than half of the rows is done, and the operator is told."""
     desk.load({"s": 10})
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     for rows in (5, 2):
         desk.load({"s": rows})
-        desk.commit(barrier({"n": rows + 1}, {"s": "replace"}), through=2)
+        desk.commit(barrier({"n": rows + 1}, {"s": "overwrite"}), through=2)
     assert len(desk.ledger.warnings()) == 1
     assert "2 rows, it had 5" in desk.ledger.warnings()[0]
 
@@ -317,5 +326,5 @@ def test_reports_of_real_work_add_up(desk: Desk) -> None:
     segment = desk.spool.put_segment("s", SCHEMA.hash, b"".join(lines))
     batch = SealedBatch(1, [[segment]])
     desk.ledger.add(batch, [write_bundle(desk.job, 1, [segment])])
-    desk.commit(barrier({"n": 1}, {"s": "append"}), through=1)
+    desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     assert (desk.committer.view.tables["s"].rows, desk.ledger.rejected) == (2, 1)

@@ -8,8 +8,10 @@ import orjson
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, Mode, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.protocol.schema.table_schema import from_singer
+from bridge.settings.destination import LoadMethod
 
 TABLE = from_singer({"properties": {"id": {"type": "integer"}}}, [])
 
@@ -31,8 +33,8 @@ class Run:
 
     def open(self, name: str) -> StreamProgress:
         if name not in self.epochs.streams:
-            mode: Mode = "replace" if name in self.replace else "append"
-            self.epochs.open(StreamProgress(name, mode, "", TABLE, 0, []))
+            method: LoadMethod = "overwrite" if name in self.replace else "append-only"
+            self.epochs.open(StreamProgress(StreamPlan(name, (name,), method), TABLE))
         return self.epochs.streams[name]
 
     def play(self, *steps: Any) -> Run:
@@ -52,10 +54,10 @@ class Run:
     def barrier(self, *steps: Any, end: bool = False) -> Barrier | None:
         return self.play(*steps).epochs.barrier(end=end)
 
-    def published(self, *steps: Any, end: bool = False) -> dict[str, Mode] | None:
-        """Return what is published after these steps; None if it is no barrier."""
+    def published(self, *steps: Any, end: bool = False) -> dict[str, str] | None:
+        """Return what is published after these steps, and how; None if it is no barrier."""
         barrier = self.barrier(*steps, end=end)
-        return None if barrier is None else barrier.publish
+        return None if barrier is None else barrier.publish | dict.fromkeys(barrier.extends, "extend")
 
 
 def marks(**bookmarks: Any) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def test_rows_that_the_state_covers_are_published() -> None:
     said = marks(a={"id": 1, "note": None}) | {"extra": [1]}
     barrier = Run().barrier("rows a", said)
     assert barrier
-    assert (barrier.publish, barrier.state, barrier.merged, barrier.staged) == ({"a": "append"}, said, False, {})
+    assert (barrier.publish, barrier.state, barrier.merged, barrier.staged) == ({"a": "append-only"}, said, False, {})
 
 
 def test_no_state_is_no_barrier() -> None:
@@ -76,15 +78,15 @@ def test_no_state_is_no_barrier() -> None:
     assert run.published("rows a") is None
     barrier = run.barrier(end=True)
     assert barrier
-    assert (barrier.publish, barrier.state) == ({"a": "append"}, marks(a={"id": 1}))
+    assert (barrier.publish, barrier.state) == ({"a": "append-only"}, marks(a={"id": 1}))
 
 
 def test_a_state_is_decided_upon_once() -> None:
     """Rows after a STATE are not its own: asked again without a new STATE, the answer is no, chosen or not before."""
     run = Run()
-    assert run.published("rows a", marks(a={"id": 1})) == {"a": "append"}
+    assert run.published("rows a", marks(a={"id": 1})) == {"a": "append-only"}
     assert run.published("rows a", "rows a") is None
-    assert run.published(marks(a={"id": 3})) == {"a": "append"}
+    assert run.published(marks(a={"id": 3})) == {"a": "append-only"}
     child = Run(marks(p={"id": 1}))
     assert child.published("schema p", "rows c", marks(p={"id": 2})) is None
     assert child.published() is None
@@ -105,9 +107,9 @@ def test_rows_are_held_while_their_bookmark_stands_still() -> None:
     """A tap that notes a bookmark at a stream's end only would send these rows again: they wait, others do not."""
     run = Run(marks(a={"id": 1}, b={"id": 1}))
     assert run.published("rows a", marks(a={"id": 1}, b={"id": 1}), "rows b", marks(a={"id": 1}, b={"id": 2})) == {
-        "b": "append"
+        "b": "append-only"
     }
-    assert run.published("rows b", marks(a={"id": 9}, b={"id": 3})) == {"a": "append", "b": "append"}
+    assert run.published("rows b", marks(a={"id": 9}, b={"id": 3})) == {"a": "append-only", "b": "append-only"}
 
 
 def test_unsorted_rows_are_held_until_their_end() -> None:
@@ -115,17 +117,20 @@ def test_unsorted_rows_are_held_until_their_end() -> None:
     run = Run()
     markers = {"progress_markers": {"replication_key_value": 3}}
     assert run.published("rows a", marks(a=markers)) is None
-    assert run.published("rows b", marks(a=markers, b={"id": 1})) == {"b": "append"}
-    assert run.published("rows b", marks(a={"replication_key_value": 9}, b={"id": 2})) == {"a": "append", "b": "append"}
+    assert run.published("rows b", marks(a=markers, b={"id": 1})) == {"b": "append-only"}
+    assert run.published("rows b", marks(a={"replication_key_value": 9}, b={"id": 2})) == {
+        "a": "append-only",
+        "b": "append-only",
+    }
 
 
 def test_a_finished_full_table_is_held_until_the_end() -> None:
     """Later streams commit past a full table's rows; they are published at the clean end, with the last STATE."""
     run = Run()
-    assert run.published("rows a", marks(a={}), "schema b", "rows b", marks(a={}, b={"id": 1})) == {"b": "append"}
+    assert run.published("rows a", marks(a={}), "schema b", "rows b", marks(a={}, b={"id": 1})) == {"b": "append-only"}
     barrier = run.barrier(end=True)
     assert barrier
-    assert barrier.publish == {"a": "append", "b": "append"}
+    assert barrier.publish == {"a": "append-only", "b": "append-only"}
     assert barrier.end
 
 
@@ -133,7 +138,7 @@ def test_currently_syncing_that_moved_on_publishes() -> None:
     """A tap that names the stream under way may skip those it is through with: their rows are covered."""
     run = Run()
     first, second = marks() | {"currently_syncing": "a"}, marks() | {"currently_syncing": "b"}
-    assert run.published(first, "rows a", second) == {"a": "append"}
+    assert run.published(first, "rows a", second) == {"a": "append-only"}
     assert run.published("rows b", marks() | {"currently_syncing": None}) is None
 
 
@@ -153,7 +158,7 @@ def test_a_childs_rows_stop_their_parents_bookmark() -> None:
     run = Run(marks(p={"id": 1}))
     assert run.published("schema p", "rows c", "rows p", marks(p={"id": 2})) is None
     assert run.published("rows c", marks(p={"id": 3})) is None
-    assert run.published(end=True) == {"p": "append", "c": "append"}
+    assert run.published(end=True) == {"p": "append-only", "c": "append-only"}
 
 
 def test_a_deselected_parent_counts_as_open() -> None:
@@ -165,14 +170,14 @@ def test_partitions_that_are_through_are_not_held_alone() -> None:
     """One partition with markers holds the stream, and another one that moved makes it no barrier."""
     parts = [{"context": {"n": 1}, "replication_key_value": 5}, {"context": {"n": 2}, "progress_markers": {"x": 1}}]
     assert Run().published("rows a", marks(a={"partitions": parts})) is None
-    assert Run().published("rows a", marks(a={"partitions": parts[:1]})) == {"a": "append"}
+    assert Run().published("rows a", marks(a={"partitions": parts[:1]})) == {"a": "append-only"}
 
 
 def test_rows_after_the_last_state_are_published_at_the_clean_end() -> None:
     """Exit 0 says that everything was sent: the rows go with the last STATE, or with the head's if none came."""
     barrier = Run(marks(a={"id": 1})).barrier("rows a", marks(a={"id": 2}), "rows a", end=True)
     assert barrier
-    assert (barrier.publish, barrier.state) == ({"a": "append"}, marks(a={"id": 2}))
+    assert (barrier.publish, barrier.state) == ({"a": "append-only"}, marks(a={"id": 2}))
     nothing = Run().barrier("rows a", end=True)
     assert nothing
     assert nothing.state is None
@@ -185,7 +190,7 @@ def test_an_empty_state_is_never_stored_over_a_full_one(said: Any) -> None:
     assert run.published("rows a", said) is None
     barrier = run.barrier(end=True)
     assert barrier
-    assert (barrier.state, barrier.publish, barrier.merged) == (marks(a={"id": 1}), {"a": "append"}, False)
+    assert (barrier.state, barrier.publish, barrier.merged) == (marks(a={"id": 1}), {"a": "append-only"}, False)
     assert Run(marks(b={"id": 1}), replace="a").published("rows a 3", "activate a 3", said) is None
     whole = Run({"a": 1}, whole=True).barrier("rows a", {}, end=True)
     assert whole
@@ -195,35 +200,35 @@ def test_an_empty_state_is_never_stored_over_a_full_one(said: Any) -> None:
 def test_flat_states_by_stream() -> None:
     """In a flat STATE a stream's bookmark stands at its name, and rows whose own has not moved are not covered."""
     run = Run()
-    assert run.published("rows a", {"a": 1}) == {"a": "append"}
+    assert run.published("rows a", {"a": 1}) == {"a": "append-only"}
     assert run.published("schema b", "rows b", {"a": 1}) is None
     assert run.published("rows a", {"a": 2}) is None
-    assert run.published({"a": 2, "b": 1}) == {"a": "append", "b": "append"}
+    assert run.published({"a": 2, "b": 1}) == {"a": "append-only", "b": "append-only"}
 
 
 def test_flat_states_of_the_whole_tap() -> None:
     """Where no key is a stream's name the STATE is one position: it covers all rows when it has moved."""
     run = Run({"cursor": 1})
     assert run.published("rows a", {"cursor": 1}) is None
-    assert run.published("rows b", {"cursor": 2}) == {"a": "append", "b": "append"}
+    assert run.published("rows b", {"cursor": 2}) == {"a": "append-only", "b": "append-only"}
     assert Run("t1").published("rows a", "rows b") is None
     bare = Run(5)
     bare.epochs.rows(bare.open("a"), 1)
     bare.epochs.state(b'{"type":"STATE","value":6}')
-    assert bare.published() == {"a": "append"}
+    assert bare.published() == {"a": "append-only"}
 
 
 def test_an_overwrite_waits_for_its_end() -> None:
     """Other streams commit while a table is loaded; it is swapped at the clean end, whole."""
     run = Run(replace="a")
-    assert run.published("rows a", marks(a={}), "rows b", marks(a={}, b={"id": 1})) == {"b": "append"}
-    assert run.published("rows a", end=True) == {"a": "replace", "b": "append"}
+    assert run.published("rows a", marks(a={}), "rows b", marks(a={}, b={"id": 1})) == {"b": "append-only"}
+    assert run.published("rows a", end=True) == {"a": "overwrite", "b": "append-only"}
 
 
 def test_activate_version_swaps_at_the_next_state() -> None:
     """Rows, ACTIVATE_VERSION, STATE: swapped there; what comes later is added to the new table."""
     run = Run(replace="a")
-    assert run.published("rows a 3", "activate a 3", marks(b={"id": 1})) == {"a": "replace"}
+    assert run.published("rows a 3", "activate a 3", marks(b={"id": 1})) == {"a": "overwrite"}
     assert run.published("rows a 3", marks(a={"id": 1}, b={"id": 1})) == {"a": "extend"}
     assert run.published(end=True) == {"a": "extend"}
 
@@ -232,7 +237,7 @@ def test_activate_version_after_the_last_state_waits() -> None:
     """The STATE before the message does not know of it: the swap is for the next STATE, or the end."""
     run = Run(replace="a")
     assert run.published("rows a 3", marks(x={"id": 1}), "activate a 3") == {}
-    assert run.published(marks(x={"id": 2})) == {"a": "replace"}
+    assert run.published(marks(x={"id": 2})) == {"a": "overwrite"}
 
 
 @pytest.mark.parametrize("staged", [{}, {"a": 3}])
@@ -263,7 +268,7 @@ def test_a_resumable_table_is_named_in_the_commit() -> None:
     assert again.staged == {"a": 3}
     last = run.barrier("activate a 3", marks(a={"done": True}))
     assert last
-    assert (last.publish, last.staged) == ({"a": "replace"}, {})
+    assert (last.publish, last.staged) == ({"a": "overwrite"}, {})
 
 
 def test_staged_files_of_a_silent_stream_stay_named() -> None:
@@ -276,7 +281,7 @@ def test_staged_files_of_a_silent_stream_stay_named() -> None:
 def test_an_adopted_table_without_new_rows_is_swapped_at_the_end() -> None:
     """A run cut between the last row and the end of the table loses nothing: the next clean end swaps it."""
     run = Run(marks(a={"version": 3, "last_pk": 9}), replace="a", staged={"a": 3})
-    assert run.published("schema a", "activate a 3", end=True) == {"a": "replace"}
+    assert run.published("schema a", "activate a 3", end=True) == {"a": "overwrite"}
 
 
 def test_a_restarted_version_waits_for_its_own_state() -> None:
@@ -287,21 +292,21 @@ def test_a_restarted_version_waits_for_its_own_state() -> None:
     assert run.published("rows a 4", "rows b", marks(a={"version": 3, "last_pk": 9}, b={"id": 1})) is None
     barrier = run.barrier("rows a 4", marks(a={"version": 4, "last_pk": 2}, b={"id": 2}))
     assert barrier
-    assert (barrier.staged, barrier.publish) == ({"a": 4}, {"b": "append"})
+    assert (barrier.staged, barrier.publish) == ({"a": 4}, {"b": "append-only"})
 
 
 def test_a_version_alone_is_not_counted_on() -> None:
     """A table that its tap restarts under the same version is not adopted: its rows would come twice."""
     barrier = Run(replace="a").barrier("rows a 3", "rows b", marks(a={"version": 3}, b={"id": 1}))
     assert barrier
-    assert (barrier.staged, barrier.publish) == ({}, {"b": "append"})
+    assert (barrier.staged, barrier.publish) == ({}, {"b": "append-only"})
 
 
 def test_an_overwrite_whose_bookmark_moves_without_version_is_no_barrier() -> None:
     """A tap that resumes in the middle of a table would send only the rest: nothing is committed before the end."""
     run = Run(replace="a")
     assert run.published("rows a", marks(a={"id": 5})) is None
-    assert run.published("rows a", end=True) == {"a": "replace"}
+    assert run.published("rows a", end=True) == {"a": "overwrite"}
 
 
 def test_an_overwrite_that_the_tap_would_skip_is_no_barrier() -> None:
@@ -313,28 +318,28 @@ def test_an_overwrite_that_the_tap_would_skip_is_no_barrier() -> None:
         )
         is None
     )
-    assert run.published(end=True) == {"a": "replace", "b": "append"}
+    assert run.published(end=True) == {"a": "overwrite", "b": "append-only"}
 
 
 def test_a_skipped_overwrite_keeps_its_table() -> None:
     """A tap that resumes at a later stream and sends an earlier one's SCHEMA only has not emptied that table."""
     start = marks() | {"currently_syncing": "b"}
-    assert Run(start, replace="a b").published("schema a", "schema b", end=True) == {"b": "replace"}
+    assert Run(start, replace="a b").published("schema a", "schema b", end=True) == {"b": "overwrite"}
 
 
 def test_a_schema_without_rows_empties_its_table() -> None:
     """Zero rows and a clean end are an empty table; a stream that was not mentioned is untouched."""
-    assert Run(marks(a={}), replace="a z").published("schema a", marks(a={}), end=True) == {"a": "replace"}
+    assert Run(marks(a={}), replace="a z").published("schema a", marks(a={}), end=True) == {"a": "overwrite"}
 
 
 def test_a_half_loaded_table_keeps_its_method() -> None:
     """A table that became another while it was half loaded is refused with what to do; `--full` appends no rows."""
     again = "set load_method back to what it was; or start the table again: --full -s 'a b'"
-    hints: dict[Mode, str] = {"append": "set load_method back to what it was", "upsert": again}
+    hints: dict[LoadMethod, str] = {"append-only": "set load_method back to what it was", "upsert": again}
     for mode, hint in hints.items():
         run = Run(marks(**{"a b": {"version": 3, "pk": 1}}), staged={"a b": 3})
         with pytest.raises(SettingsError, match="changed its load method") as caught:
-            run.epochs.open(StreamProgress("a b", mode, "", TABLE, 0, []))
+            run.epochs.open(StreamProgress(StreamPlan("a b", ("a b",), mode), TABLE))
         assert caught.value.hint == hint
 
 
@@ -353,7 +358,7 @@ def test_streams_that_do_not_speak_veto_nothing() -> None:
     """A bookmark that is kept in any case cannot stand for anybody's rows."""
     run = Run(marks(k={"id": 7}), kept="k")
     other = {"id": 9}
-    assert run.published(marks(k=other), "rows a", "rows b", marks(a={}, b={"id": 1}, k=other)) == {"b": "append"}
+    assert run.published(marks(k=other), "rows a", "rows b", marks(a={}, b={"id": 1}, k=other)) == {"b": "append-only"}
 
 
 def test_flat_states_cannot_keep_streams_apart() -> None:
@@ -383,7 +388,7 @@ def test_full_is_one_commit_at_the_end() -> None:
     assert run.published("activate a 1", marks(a={"id": 2})) is None
     barrier = run.barrier("schema b", end=True)
     assert barrier
-    assert barrier.publish == {"a": "replace", "b": "replace"}
+    assert barrier.publish == {"a": "overwrite", "b": "overwrite"}
     assert barrier.state == marks(a={"id": 2}, z={"id": 9})
     assert barrier.merged
 
@@ -399,7 +404,7 @@ def test_a_broken_state_is_told_when_it_is_needed() -> None:
     """A STATE that is no JSON is an error at the barrier, not before: the next one may replace it."""
     run = Run().play("rows a")
     run.epochs.state(b'{"type":"STATE","val')
-    assert run.published(marks(a={"id": 1})) == {"a": "append"}
+    assert run.published(marks(a={"id": 1})) == {"a": "append-only"}
     run.epochs.state(b'{"type":"STATE","val')
     with pytest.raises(DataError, match="broken STATE"):
         run.barrier()
@@ -408,19 +413,19 @@ def test_a_broken_state_is_told_when_it_is_needed() -> None:
 def test_rows_between_the_state_and_the_decision() -> None:
     """A barrier decided late, when later rows are in already, keeps those waiting for their own STATE."""
     run = Run()
-    assert run.published("rows a", marks(a={"id": 1}), "rows a", "schema b", "rows b") == {"a": "append"}
-    assert run.published(marks(a={"id": 1}, b={"id": 1})) == {"b": "append"}
-    assert run.published(marks(a={"id": 2}, b={"id": 1})) == {"a": "append"}
+    assert run.published("rows a", marks(a={"id": 1}), "rows a", "schema b", "rows b") == {"a": "append-only"}
+    assert run.published(marks(a={"id": 1}, b={"id": 1})) == {"b": "append-only"}
+    assert run.published(marks(a={"id": 2}, b={"id": 1})) == {"a": "append-only"}
 
 
 def test_a_new_version_without_rows_empties_a_table_that_could_go_on() -> None:
     """The STATE names the version that the table has: a tap that announces a newer one has read an empty table."""
 
-    def published(announced: int) -> dict[str, Mode] | None:
+    def published(announced: int) -> dict[str, str] | None:
         run = Run(marks(a={"version": 3}), replace="a")
         stream = run.open("a")
         stream.swapped, stream.version, stream.former = True, 3, 3
         return run.published(f"activate a {announced}", marks(a={"version": announced}), end=True)
 
-    assert published(4) == {"a": "replace"}
+    assert published(4) == {"a": "overwrite"}
     assert published(3) in ({}, {"a": "extend"})

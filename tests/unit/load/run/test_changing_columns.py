@@ -19,7 +19,6 @@ from bridge.errors import DataError, EngineError, LakeError
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log
-from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.spool.folder import SealedBatch
@@ -32,6 +31,7 @@ from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from tests.support.engines import IN_PROCESS, table_of
 from tests.support.lake import DEAD, Faulty, Lake, fail
+from tests.support.load import accounting
 from tests.support.s3server import S3Server
 from tests.support.tables import INTEGER, STRING, Shop
 
@@ -309,7 +309,7 @@ class Held:
         self.job = WriteContext(
             str(shop.root), "shop", "run", self.committer.generation, str(shop.spool), "zstd", targets
         )
-        self.ledger = Accounting(self.committer, self.job, continued=adopted, max_rejects=0)
+        self.ledger = accounting(self.committer, self.job, continued=adopted, max_rejects=0)
 
     def take(self, properties: dict[str, Any], records: list[dict[str, Any]], known: Any = None) -> TableSchema:
         """Have Spark's part done for RECORDs under a SCHEMA, and return the table's columns."""
@@ -333,7 +333,7 @@ def test_rows_that_were_held(shop: Shop) -> None:
     schema = run.take({"id": INTEGER, "v": NUMBER}, [{"id": 1, "v": 1.5}], schema)
     run.barrier(2, schema)
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
-    run.barrier(3, schema, publish={"t": "append"})
+    run.barrier(3, schema, publish={"t": "append-only"})
     assert [row["v"] for row in rows(shop)] == ["0", "1.5", "x"]
     assert list(below(shop.root / ".bridge/shop/pending")) == []
 
@@ -349,7 +349,7 @@ def test_rows_that_were_staged(shop: Shop) -> None:
     run.ledger.pending["t"].versions = {7}
     run.barrier(2, wider, staged={"t": 7})
     run = Held(shop, {"t": 7})
-    run.barrier(3, wider, publish={"t": "replace"})
+    run.barrier(3, wider, publish={"t": "overwrite"})
     assert rows(shop) == [{"id": 0, "v": "5"}, {"id": 1, "v": "x"}]
 
 
@@ -361,7 +361,7 @@ def test_an_upload_cannot_be_read(shop: Shop) -> None:
     files[0] = structs.replace(files[0], upload="an upload")
     schema = run.take({"id": INTEGER, "v": STRING}, [{"id": 2, "v": "x"}], schema)
     with pytest.raises(DataError, match="between two commits") as caught:
-        run.barrier(1, schema, publish={"t": "append"})
+        run.barrier(1, schema, publish={"t": "append-only"})
     assert "variant" in caught.value.hint
     assert Log(shop.storage, "shop").head() == 0
 
@@ -472,7 +472,7 @@ def test_a_column_in_two_parts_is_no_key(shop: Shop, full: bool) -> None:
     before = rows(shop)
     again = {"id": INTEGER, "k": STRING}, [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
     if full:
-        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)), mode="replace")
+        shop.load("t", *again, evolution=Evolution("variant", keys=("k",)), mode="overwrite")
         assert rows(shop) == [{"id": 2, "k": "x"}, {"id": 3, "k": "8"}]
         return
     with pytest.raises(EngineError, match="a key is in two columns, as its type has changed key=k"):

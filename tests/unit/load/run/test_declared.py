@@ -41,9 +41,9 @@ def test_a_whole_table_is_replaced(tmp_path: Path, keys: list[str]) -> None:
     names = whole(tmp_path, RATES)
     made = TablePlanner(LocalStorage(tmp_path), pipeline(tmp_path), view, None, full=False, append=False, whole=names)
     opened, _ = made.open(Schema("rates", {"properties": {"id": {"type": "integer"}}}, keys, ["id"]))
-    assert (opened.mode, opened.reason) == ("replace", "the tap discovers it as FULL_TABLE")
+    assert (opened.method, opened.plan.reason) == ("overwrite", "the tap discovers it as FULL_TABLE")
     other, _ = made.open(Schema("orders", {"properties": {"id": {"type": "integer"}}}, ["id"], ["id"]))
-    assert other.mode == "append"
+    assert other.method == "append-only"
 
 
 def test_the_settings_have_the_last_word(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_the_settings_have_the_last_word(tmp_path: Path) -> None:
     (tmp_path / "p/rates").mkdir(parents=True)
     settings = pipeline(tmp_path).model_copy(update={"streams": {"rates": StreamKeys(load_method="append-only")}})
     made = TablePlanner(LocalStorage(tmp_path), settings, Snapshot(), None, full=False, append=False, whole={"rates"})
-    assert made.method("rates", None, ["id"])[0] == "append"
+    assert made.streams.expected("rates").method == "append-only"
 
 
 def test_a_table_goes_on_as_the_last_run_loaded_it(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Sealed
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.spool.spool import Spool
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 from bridge.protocol.singer.messages import Reader, Schema
@@ -34,8 +35,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 def opened(message: Schema) -> tuple[StreamProgress, TableSchema | None]:
     """Every stream is appended."""
-    columns = from_singer(message.schema, [])
-    return StreamProgress(message.stream, "append", "", columns, 0, []), None
+    return StreamProgress(StreamPlan(message.stream, (message.stream,)), from_singer(message.schema, [])), None
 
 
 class Taking:

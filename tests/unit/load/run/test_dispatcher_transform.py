@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.run.barriers import Barrier, BarrierPolicy, StreamProgress
+from bridge.load.run.barriers import Barrier, BarrierPolicy
 from bridge.load.run.dispatcher import Dispatcher, DispatchRules
 from bridge.load.run.events import Event, SchemaNeedsSpark, Sealed
+from bridge.load.run.streams import StreamPlan, StreamProgress
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.spool.spool import Spool
 from bridge.protocol.schema.table_schema import TableSchema
@@ -38,7 +39,7 @@ class Taking:
         self.dispatcher = Dispatcher(BarrierPolicy(None, staged={}), self.spool, tables, rules)
 
     def _opened(self, message: Schema) -> Opened:
-        return StreamProgress(message.stream, "append", "", TableSchema(pa.schema([])), 0, []), self.table
+        return StreamProgress(StreamPlan(message.stream, (message.stream,))), self.table
 
     def _incoming(self, message: Schema) -> IncomingSchema:
         return ColumnPlan("a", statement=read_transform("SELECT id, id * 2 AS twice FROM stream")).incoming(
@@ -58,7 +59,7 @@ class Taking:
         self.asked += 1
         if self.fails:
             raise SettingsError("the transform does not fit the stream", hint="")
-        return incoming.into(question.table, question.stream.evolution, made)
+        return incoming.into(question.table, question.stream.plan.evolution, made)
 
     def end(self) -> None:
         self._act(self.dispatcher.end(clean=True))

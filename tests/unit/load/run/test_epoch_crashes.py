@@ -66,7 +66,7 @@ def test_each_row_is_committed_once(
     """
     dice = random.Random(seed)
     syncing, interleave, upfront, activate_first, flat = habits
-    modes = {source.name: "replace" for source in sources if source.replace}
+    modes = {source.name: "overwrite" for source in sources if source.replace}
     replaced = {source.name: source.records for source in sources if source.replace and source.habit != "early"}
 
     def whole(lake: SimulatedLake) -> None:
@@ -123,7 +123,7 @@ def test_older_versions_go_when_a_newer_one_is_whole(
         Source(f"s{number}", dice.choice(("resumable", "versioned")) if upsert else "resumable", records)
         for number, (upsert, records) in enumerate(streams)
     ]
-    modes = {name: "upsert" if upsert else "append" for name, upsert in upserts.items()}
+    modes = {name: "upsert" if upsert else "append-only" for name, upsert in upserts.items()}
     whole: set[str] = set()
 
     def check(lake: SimulatedLake) -> None:

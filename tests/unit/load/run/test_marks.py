@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,16 @@ from bridge.lake.runs import RunFile, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.marks import Judgement, LoadedRun
 from bridge.load.run.result import Counts
-from bridge.load.run.tables.methods import Method
+from bridge.load.run.streams import StreamPlan, Streams
 from bridge.settings.destination import StreamKeys
 from tests.unit.load.run.test_table_plan import pipeline
 
-BY_AT = Method("upsert", "", True, ("id",), "at")
+
+def plan(**facts: Any) -> StreamPlan:
+    return StreamPlan("s", ("s",), **facts)
+
+
+BY_AT = plan(usual="upsert", is_known=True, keys=("id",), bookmark="at")
 
 
 def at(value: Any) -> dict[str, Any]:
@@ -35,15 +41,15 @@ class Runs:
         self.streams: dict[str, StreamKeys] = {}
         self.table, self.load_method = 0, "upsert"
 
-    def run(self, rows: int, state: Any, method: Method = BY_AT, **given: Any) -> Judgement:
+    def run(self, rows: int, state: Any, stream: StreamPlan = BY_AT, **given: Any) -> Judgement:
         """Judge a run, and keep its record."""
         settings = pipeline(self.root).model_copy(update={"streams": self.streams})
         before, self.state = self.state, state
+        streams = Streams(settings, None, Snapshot())
+        streams.opened["s"] = replace(stream, settings=streams["s"].settings, setting=streams["s"].setting)
         counts = {"s": Counts(self.load_method, "", records=rows, committed=rows)} if rows >= 0 else {}
         judged = LoadedRun(
-            pipeline=settings,
-            catalog=None,
-            methods={"s": method},
+            streams=streams,
             before=Snapshot(1, PipelineState(before)),
             after=Snapshot(2, PipelineState(state), self._tables()),
             counts=counts,
@@ -85,19 +91,19 @@ def test_a_bookmark_that_stands_still(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "state", "method"),
+    ("rows", "state", "stream"),
     [
         (0, at(7), BY_AT),  # nothing new
         (1, at(7), BY_AT),  # the row at the bookmark
-        (20, {"bookmarks": {"s": {"version": 1, "full": True}}}, Method("replace", "", True)),
-        (20, {"bookmarks": {"s": {"full": True}}}, Method("upsert", "", False, ("id",))),  # nobody says incremental
+        (20, {"bookmarks": {"s": {"version": 1, "full": True}}}, plan(usual="overwrite", is_known=True)),
+        (20, {"bookmarks": {"s": {"full": True}}}, plan(usual="upsert", keys=("id",))),  # nobody says incremental
         (20, {"bookmarks": {"s": {}}}, BY_AT),
         (20, at(f"{datetime.now(timezone.utc) - timedelta(hours=1):%Y-%m-%d}"), BY_AT),  # the day is not over
     ],
 )
-def test_what_stands_still_rightly(runs: Runs, rows: int, state: Any, method: Method) -> None:
+def test_what_stands_still_rightly(runs: Runs, rows: int, state: Any, stream: StreamPlan) -> None:
     """A quiet source, a tap that repeats the row at the bookmark, a full table, a bookmark of today's date."""
-    assert [runs.run(rows, state, method).marks for _ in range(5)] == [{}] * 5
+    assert [runs.run(rows, state, stream).marks for _ in range(5)] == [{}] * 5
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_rows_without_a_state(runs: Runs) -> None:
     assert first.marks == {"no_state": ["s"]}
     assert "on_no_state: fail" in first.warnings[0]
     assert runs.run(20, None, without_state=["s"]).warnings == []
-    appended, unknown = Method("append", "", True), Method("upsert", "", False, ("id",))
+    appended, unknown = plan(is_known=True), plan(usual="upsert", keys=("id",))
     other = Runs(runs.root / "b").run(20, None, appended, without_state=["s"])
     assert (other.marks, other.warnings) == ({"no_state": ["s"]}, [])
     assert Runs(runs.root / "c").run(20, None, unknown, without_state=["s"]).marks == {}

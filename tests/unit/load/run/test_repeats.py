@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from bridge.lake.records import CommitRecord, FileAdd, LiveFile, TableState
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.result import Counts
-from bridge.load.run.tables.methods import Method, is_merged, of_catalog, outlook, refusal
+from bridge.load.run.streams import StreamPlan, Streams
+from bridge.load.run.tables.methods import outlook, refusal
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.protocol.singer.catalog import Catalog
 from bridge.protocol.singer.messages import Schema
@@ -27,6 +29,7 @@ from tests.support.catalogs import catalog, stream
 from tests.unit.load.run.test_table_plan import pipeline
 
 ROWS = TableState("p/s", None, {"old.parquet": LiveFile(1, 5)})
+AT = StreamPlan("s", ("s",), is_known=True, bookmark="at")
 NO_KEY = {"table_key_properties": [], "selected": True}
 
 
@@ -43,7 +46,7 @@ def with_streams(root: Path, **streams: StreamKeys) -> Pipeline:
 def test_unknown_without_a_key_is_refused_before_the_run(tmp_path: Path) -> None:
     """Where the catalog says that there is no key, the table has rows and nothing says where the tap goes on."""
     made = placement(tmp_path, catalog(stream("s", **NO_KEY)), {"bookmarks": {"s": {}}})
-    assert made.repeating(["s"]) == ["s"]
+    assert made.streams.repeating(["s"]) == ["s"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_unknown_without_a_key_is_refused_before_the_run(tmp_path: Path) -> None
 def test_what_is_decided_is_not_refused(tmp_path: Path, facts: Any, state: Any, keys: Any) -> None:
     """A method, a key, a bookmark of its own, its parent's or the tap's, or a setting: somebody has decided."""
     settings = with_streams(tmp_path, s=StreamKeys(**keys))
-    assert placement(tmp_path, catalog(stream("s", **facts)), state, settings).repeating(["s"]) == []
+    assert placement(tmp_path, catalog(stream("s", **facts)), state, settings).streams.repeating(["s"]) == []
 
 
 def test_without_a_catalog_the_first_row_is_refused(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_a_decided_key_merges(tmp_path: Path) -> None:
     (tmp_path / "p/s/old.parquet").touch()
     made = placement(tmp_path, None)
     opened, _ = made.open(Schema("s", {"properties": {"id": {"type": "integer"}}}, ["id"], None))
-    assert (opened.mode, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
+    assert (opened.method, opened.keyed, made.layouts["s"].keys) == ("upsert", True, ("id",))
 
 
 def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:
@@ -106,25 +109,31 @@ def test_the_lines_of_a_refusal_name_each_stream(tmp_path: Path) -> None:
 )
 def test_what_each_run_does(tmp_path: Path, facts: Any, said: str) -> None:
     """`discover` and the dry run say it of each stream before anything runs."""
-    assert of_catalog(pipeline(tmp_path), catalog(stream("s", **facts)), "s").each_run == said
+    assert Streams(pipeline(tmp_path), catalog(stream("s", **facts)), Snapshot())["s"].each_run == said
 
 
 def test_the_outlook_is_a_line_a_kind() -> None:
     """Two hundred streams are two lines."""
-    merged, added = Method("upsert", "", False, ("id",)), Method("append", "", False)
-    lines = outlook([*((f"a{n}", merged) for n in range(100)), *((f"b{n}", added) for n in range(100))])
+    merged = [StreamPlan(f"a{n}", (f"a{n}",), usual="upsert", keys=("id",)) for n in range(100)]
+    lines = outlook([*merged, *(StreamPlan(f"b{n}", (f"b{n}",)) for n in range(100))])
     assert len(lines) == 2
     assert "a0, a1, a2, a3, a4, a5, a6, a7 and 92 more" in lines[0]
-    assert outlook([("known", Method("append", "", True))]) == []
+    assert outlook([StreamPlan("known", ("known",), is_known=True)]) == []
 
 
 @pytest.mark.parametrize("upserts", [True, False, None])
 def test_what_merged_a_table_last_is_remembered(tmp_path: Path, upserts: bool | None) -> None:
     """Where the settings leave it to the tap, the log says whether a table has each key once; an older one may not."""
     table = TableState("p/s", "0123456789abcdef", upserts=upserts)
-    assert is_merged(pipeline(tmp_path), "s", table) is upserts
-    assert is_merged(pipeline(tmp_path), "s", None) is False
-    assert is_merged(with_streams(tmp_path, s=StreamKeys(load_method="append-only")), "s", table) is (upserts or False)
+    plan = StreamPlan("s", ("s",))
+    assert plan.is_merged(table) is upserts
+    assert plan.is_merged(None) is False
+    assert replace(plan, setting="append-only").is_merged(table) is (upserts or False)
+
+
+def opened(streams: Streams, plan: StreamPlan) -> Streams:
+    streams.opened[plan.name] = plan
+    return streams
 
 
 def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **given: Any) -> list[str]:
@@ -133,12 +142,10 @@ def seen(root: Path, before: Any, after: Any, lows: list[Any], rows: int = 4, **
     pq.write_table(pa.table({"id": list(range(len(lows))), "at": lows}), root / "p/s/new.parquet")
     grown = TableState("p/s", None, ROWS.files | {"new.parquet": LiveFile(1, rows)})
     counts = Counts("append-only", "", committed=rows)
-    method = given.get("method", Method("append", "", True, (), "at"))
-    settings = given.get("settings", pipeline(root))
+    streams = Streams(given.get("settings", pipeline(root)), None, Snapshot())
+    plan = replace(streams["s"], is_known=True, bookmark="at", parent=given.get("parent", ""))
     old = Snapshot(1, PipelineState(before), {"s": ROWS} if given.get("there", True) else {})
-    view = Seen(
-        settings, {"s": method}, old, Snapshot(2, PipelineState(after), {"s": grown}), given.get("piped", False)
-    )
+    view = Seen(opened(streams, plan), old, Snapshot(2, PipelineState(after), {"s": grown}), given.get("piped", False))
     return view.warnings({"s": counts}, LocalStorage(root))
 
 
@@ -211,7 +218,7 @@ def test_old_rows_that_were_written_again_are_not_new(tmp_path: Path, kind: str)
     }
     change = table.change("s", adds, ["old.parquet"])
     _, after = Log(storage, "p").create(before, CommitRecord(n=2, state=at("2024-01-04"), tables=[change], **facts))
-    checked = Seen(pipeline(tmp_path), {"s": Method("append", "", True, (), "at")}, before, after, piped=False)
+    checked = Seen(opened(Streams(pipeline(tmp_path), None, before), AT), before, after, piped=False)
     warnings = checked.warnings({"s": Counts("append-only", "", committed=1)}, storage)
     assert bool(warnings) == (kind == "parquet")  # there a file that is written again keeps its name
 
@@ -222,8 +229,7 @@ def test_no_bookmark_at_all(tmp_path: Path) -> None:
     assert text.startswith("rows were added, and no bookmark came with them: s.")
     chosen = with_streams(tmp_path, s=StreamKeys(load_method="append-only"))
     assert seen(tmp_path, None, None, [day(1)], settings=chosen) == []
-    child = Method("append", "", True, (), "at", parent="up")
-    assert seen(tmp_path, None, None, [day(1)], method=child) == []
+    assert seen(tmp_path, None, None, [day(1)], parent="up") == []
     flat = {"page": 7}
     assert seen(tmp_path, flat, flat, [day(1)]) == []
 

@@ -9,19 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bridge.lake.log import Snapshot
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.row_counts import Stream, comparable, judge, live_rows, mark_of
+from bridge.load.run.streams import Streams
 from bridge.load.slots.row_counts import Mark, RowCount
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.destination import StreamKeys
 from tests.unit.load.run.test_table_plan import pipeline
 
 BY_KEY = Stream("s", "INCREMENTAL", "upsert", "at")
-APPENDED = Stream("s", "INCREMENTAL", "append", "at")
+APPENDED = Stream("s", "INCREMENTAL", "append-only", "at")
 LOOKS_BACK = Stream("s", "INCREMENTAL", "upsert", "at", expects_all=False)
-COPIED = Stream("s", "FULL_TABLE", "replace")
+COPIED = Stream("s", "FULL_TABLE", "overwrite")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,8 @@ def test_what_is_compared(
     """Not a stream that loads fewer rows on purpose, nor one whose table holds rows several times."""
     settings = pipeline(tmp_path).model_copy(update={"streams": {"*": StreamKeys(**keys)}})
     one = entry(**facts)
-    assert bool(comparable(settings, config, one)) == is_compared
+    plan = Streams(settings, {"streams": [one]}, Snapshot())["public-s"]
+    assert bool(comparable(settings, config, one, plan)) == is_compared
 
 
 def test_a_bookmark_of_another_form_is_none() -> None:

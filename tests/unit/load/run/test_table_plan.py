@@ -16,7 +16,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.tables.methods import load_method
+from bridge.load.run.streams import load_method
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.write.partition import Partition
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
@@ -75,18 +75,18 @@ UNKNOWN = "no replication method is known"
 @pytest.mark.parametrize(
     ("setting", "method", "bookmarks", "keys", "expected", "reason"),
     [
-        ("append-only", "FULL_TABLE", ["id"], ["id"], "append", "as set"),
-        ("append-only", None, None, ["id"], "append", "as set"),
-        ("overwrite", "INCREMENTAL", ["id"], ["id"], "replace", "as set"),
+        ("append-only", "FULL_TABLE", ["id"], ["id"], "append-only", "as set"),
+        ("append-only", None, None, ["id"], "append-only", "as set"),
+        ("overwrite", "INCREMENTAL", ["id"], ["id"], "overwrite", "as set"),
         ("upsert", "FULL_TABLE", ["id"], ["id"], "upsert", "as set"),
-        ("auto", "FULL_TABLE", ["id"], ["id"], "replace", "the catalog says FULL_TABLE"),
-        ("auto", "INCREMENTAL", None, ["id"], "append", "the catalog says INCREMENTAL"),
+        ("auto", "FULL_TABLE", ["id"], ["id"], "overwrite", "the catalog says FULL_TABLE"),
+        ("auto", "INCREMENTAL", None, ["id"], "append-only", "the catalog says INCREMENTAL"),
         ("auto", "LOG_BASED", None, ["id"], "upsert", "the catalog says LOG_BASED: by key id"),
-        ("auto", "LOG_BASED", None, [], "append", "the catalog says LOG_BASED"),
-        ("auto", None, ["updated", "id"], ["id"], "append", "incremental: bookmark updated, id"),
+        ("auto", "LOG_BASED", None, [], "append-only", "the catalog says LOG_BASED"),
+        ("auto", None, ["updated", "id"], ["id"], "append-only", "incremental: bookmark updated, id"),
         ("auto", None, [], ["a", "b"], "upsert", f"{UNKNOWN}: by key a, b"),
         ("auto", None, None, ["id"], "upsert", f"{UNKNOWN}: by key id"),
-        ("auto", None, None, [], "append", f"{UNKNOWN}, and no key"),
+        ("auto", None, None, [], "append-only", f"{UNKNOWN}, and no key"),
     ],
 )
 def test_load_method(
@@ -99,26 +99,26 @@ def test_load_method(
 def test_a_shared_table_is_only_added_to() -> None:
     """Whose keys are in it nobody knows, so nothing of it is merged without being asked."""
     assert load_method("auto", None, None, ["id"], shared=True) == (
-        "append",
+        "append-only",
         f"{UNKNOWN}, and a shared table is only added to",
     )
-    assert load_method("auto", "LOG_BASED", None, ["id"], shared=True)[0] == "append"
+    assert load_method("auto", "LOG_BASED", None, ["id"], shared=True)[0] == "append-only"
 
 
 @pytest.mark.parametrize(
     ("method", "full", "append", "expected"),
     [
-        ("INCREMENTAL", False, False, "append"),
-        ("INCREMENTAL", True, False, "replace"),
-        ("INCREMENTAL", True, True, "append"),
-        ("FULL_TABLE", True, True, "replace"),
-        ("FULL_TABLE", False, False, "replace"),
+        ("INCREMENTAL", False, False, "append-only"),
+        ("INCREMENTAL", True, False, "overwrite"),
+        ("INCREMENTAL", True, True, "append-only"),
+        ("FULL_TABLE", True, True, "overwrite"),
+        ("FULL_TABLE", False, False, "overwrite"),
     ],
 )
 def test_full(tmp_path: Path, method: str, full: bool, append: bool, expected: str) -> None:
     """`--full` replaces every table; with `--append` only those that are replaced anyway."""
     stream, _ = placed(tmp_path, found=catalog(method), full=full, append=append).open(schema("s"))
-    assert stream.mode == expected
+    assert stream.method == expected
 
 
 def overridden(root: Path, streams: dict[str, StreamKeys], load_method: str = "auto") -> Pipeline:
@@ -128,12 +128,12 @@ def overridden(root: Path, streams: dict[str, StreamKeys], load_method: str = "a
 @pytest.mark.parametrize(
     ("streams", "full", "append", "expected"),
     [
-        ({"s": StreamKeys(load_method="overwrite")}, False, False, ("replace", "as set for s")),
-        ({"*": StreamKeys(load_method="append-only")}, False, False, ("append", "as set for *")),
-        ({"*": StreamKeys(load_method="append-only")}, True, True, ("append", "as set for *")),
-        ({"s": StreamKeys(load_method="auto")}, False, False, ("append", "the catalog says INCREMENTAL")),
-        ({"other": StreamKeys(load_method="append-only")}, False, False, ("replace", "as set")),
-        ({"*": StreamKeys(key_properties=["id"])}, False, False, ("replace", "as set")),
+        ({"s": StreamKeys(load_method="overwrite")}, False, False, ("overwrite", "as set for s")),
+        ({"*": StreamKeys(load_method="append-only")}, False, False, ("append-only", "as set for *")),
+        ({"*": StreamKeys(load_method="append-only")}, True, True, ("append-only", "as set for *")),
+        ({"s": StreamKeys(load_method="auto")}, False, False, ("append-only", "the catalog says INCREMENTAL")),
+        ({"other": StreamKeys(load_method="append-only")}, False, False, ("overwrite", "as set")),
+        ({"*": StreamKeys(key_properties=["id"])}, False, False, ("overwrite", "as set")),
     ],
 )
 def test_a_stream_of_its_own_method(
@@ -142,18 +142,15 @@ def test_a_stream_of_its_own_method(
     """What `streams` says goes before the destination's `load_method`, and the reason names the glob."""
     settings = overridden(tmp_path, streams, "overwrite")
     stream, _ = placed(tmp_path, settings, found=catalog("INCREMENTAL"), full=full, append=append).open(schema("s"))
-    assert (stream.mode, stream.reason) == expected
+    assert (stream.method, stream.plan.reason) == expected
 
 
 def test_keys_of_the_settings(tmp_path: Path) -> None:
     """`key_properties` of a stream replace those of the SCHEMA, none at all too; a column that is not there is told."""
     placement = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=[])}))
-    assert (placement.open(schema("s"))[0].key_properties, placement.open(schema("t"))[0].key_properties) == (
-        [],
-        ["id"],
-    )
+    assert [placement.open(schema(name))[0].plan.keys for name in ("s", "t")] == [(), ("id",)]
     twice = placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["id", "id"])}))
-    assert twice.open(schema("s"))[0].key_properties == ["id"]
+    assert twice.open(schema("s"))[0].plan.keys == ("id",)
     with pytest.raises(SettingsError, match="key_properties names no column stream=s key=ids") as caught:
         placed(tmp_path, overridden(tmp_path, {"s": StreamKeys(key_properties=["ids"])})).open(schema("s"))
     assert caught.value.hint == 'did you mean "id"?'
@@ -220,7 +217,7 @@ def test_a_table_that_was_swapped_before_its_end(
     live = TableState("p/s", COLUMNS.hash, {}, version=7)
     view = Snapshot(1, PipelineState({"bookmarks": {"s": bookmark}}), {"s": live})
     stream, columns = placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view, **flags).open(schema("s"))
-    assert (stream.mode, stream.swapped, stream.version) == ("replace", extended, 7 if extended else None)
+    assert (stream.method, stream.swapped, stream.version) == ("overwrite", extended, 7 if extended else None)
     assert columns == (COLUMNS if extended else None)
 
 
@@ -288,10 +285,10 @@ def test_an_upsert_knows_its_key_and_takes_null_where_the_schema_does(tmp_path: 
     properties = {"id": {"type": "integer"}, "part": part, "at": {"type": ["string", "null"]}}
     message = Schema("s", {"properties": properties}, ["id", "part", "at"], None)
     stream, _ = placement.open(message)
-    assert (stream.mode, stream.keyed, stream.sweeps) == ("upsert", True, True)
+    assert (stream.method, stream.keyed, stream.plan.sweeps) == ("upsert", True, True)
     assert placement.layouts["s"].keys == ("id", "part", "at")
     assert placement.layouts["s"].hard_delete is False
-    assert placement.keys(message) == ["id"]
+    assert placement.streams.with_schema(message).never_null(message) == ["id"]
 
 
 def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
@@ -309,9 +306,9 @@ def test_an_upsert_without_a_usable_key_is_refused(tmp_path: Path) -> None:
 def test_full_reloads_of_an_upsert_replace_and_keep_its_key(tmp_path: Path) -> None:
     """`--full` exchanges the table, each key once; with `--append` the rows are merged into what is there."""
     settings = pipeline(tmp_path, load_method="upsert")
-    for append, mode in ((False, "replace"), (True, "upsert")):
+    for append, mode in ((False, "overwrite"), (True, "upsert")):
         stream, _ = placed(tmp_path, settings, full=True, append=append).open(schema("s"))
-        assert (stream.mode, stream.keyed) == (mode, True)
+        assert (stream.method, stream.keyed) == (mode, True)
 
 
 def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Path) -> None:
@@ -320,7 +317,7 @@ def test_an_append_only_stream_sweeps_only_where_deletions_are_set(tmp_path: Pat
         settings = pipeline(tmp_path, load_method="append-only")
         destination = settings.destination.model_copy(update={"hard_delete": said})
         stream, _ = placed(tmp_path, settings.model_copy(update={"destination": destination})).open(schema("s"))
-        assert (stream.sweeps, stream.keyed) == (sweeps, False)
+        assert (stream.plan.sweeps, stream.keyed) == (sweeps, False)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class ViewCommits:
         removes = list(old.files) if sql else []
         now = TableState(f"p/{name}", schema, view=sql)
         add = FileAdd(name=file, source=source, size=size, rows=len(ids))
-        return now.change(name, [add], removes, mode="replace" if removes else "append")
+        return now.change(name, [add], removes, replaces=bool(removes))
 
 
 def state(n: int) -> PipelineState:
@@ -98,7 +98,7 @@ def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> Non
     committer = lake.open()
     change = lake._change(committer, "s", [9])
     old = committer.view.tables["s"]
-    lake.n = committer.commit(state(2), [old.change("s", change.adds, list(old.files), mode="replace")]).n
+    lake.n = committer.commit(state(2), [old.change("s", change.adds, list(old.files), replaces=True)]).n
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(1).shown))
     assert (guard.pending, tables(committer)["s"][0]) == (False, 2)

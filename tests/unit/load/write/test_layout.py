@@ -217,12 +217,12 @@ def test_overwritten_and_emptied(tmp_path: Path) -> None:
     """An overwrite replaces every partition, may name the folders anew, and an empty table has a file to read."""
     shop = Shop(tmp_path)
     shop.load("orders", TYPES, MIXED, partition_by=(Partition("_id"),))
-    shop.load("orders", TYPES, MIXED[:1], mode="replace", partition_by=(Partition("name"),))
+    shop.load("orders", TYPES, MIXED[:1], mode="overwrite", partition_by=(Partition("name"),))
     folders = [file.parent.name for file in (shop.root / "shop/orders").rglob("*.parquet")]
     assert folders == ["name=01"]
     log = Log(shop.storage, "shop")
     assert log.view(log.head()).tables["orders"].partition_by == ("name",)
-    shop.load("orders", TYPES, [], mode="replace", partition_by=(Partition("name"),))
+    shop.load("orders", TYPES, [], mode="overwrite", partition_by=(Partition("name"),))
     for engine, read in IN_PROCESS.items():
         assert read(table_of(shop, "orders")).num_rows == 0, engine
     assert errors(shop) == []

@@ -160,7 +160,9 @@ def test_an_appended_table_becomes_an_upsert_and_back(tmp_path: Path) -> None:
 def test_a_full_reload_of_an_upsert_replaces_the_table(shop: Shop) -> None:
     """What `--full` does: nothing of the old table stays, and each key is there once."""
     shop.load("users", USERS, [{"id": n, "name": "old"} for n in range(5)], mode="upsert")
-    shop.load("users", USERS, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 1, "name": "c"}], mode="replace")
+    shop.load(
+        "users", USERS, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 1, "name": "c"}], mode="overwrite"
+    )
     assert sorted((row["id"], row["name"]) for row in rows(shop)) == [(1, "c"), (2, "b")]
 
 
@@ -169,7 +171,7 @@ def test_a_full_reload_of_an_upsert_replaces_the_table(shop: Shop) -> None:
 def test_rows_of_older_versions_go_when_a_version_is_complete(shop: Shop, hard: bool, merged: bool) -> None:
     """Of an append-only table whole files do; of an upsert the rows that the new version has not touched."""
     shop.layout = {"keys": ("id",) if merged else (), "hard_delete": hard}
-    mode: Any = "upsert" if merged else "append"
+    mode: Any = "upsert" if merged else "append-only"
     shop.load("users", {"id": ID}, [{"id": n} for n in range(4)], mode=mode, version=1700000000)
     shop.load("users", {"id": ID}, [{"id": n} for n in (1, 2)], mode=mode, version=1700000001000)
     before = Counter(row["id"] for row in rows(shop))

@@ -56,7 +56,7 @@ def test_a_table_at_each_commit(tmp_path: Path) -> None:
     """Rows that later commits replaced come from the trash: an overwrite, then an upsert."""
     shop = Shop(tmp_path)
     shop.load("s", ID, numbers(1, 2))
-    shop.load("s", ID, numbers(7), mode="replace")
+    shop.load("s", ID, numbers(7), mode="overwrite")
     shop.load("s", ID, numbers(8))
     expected = {1: [1, 2], 2: [7], 3: [7, 8]}
     assert {n: ids(Lake(shop.root, at=n)) for n in expected} == expected
@@ -68,9 +68,9 @@ def test_what_a_lost_commit_was_to_remove_is_found(tmp_path: Path) -> None:
     """A commit that replaces a table is taken back; the files that it gave up are removed by a later one only."""
     shop = Shop(tmp_path)
     shop.load("s", ID, numbers(1, 2))
-    shop.lose("s", ID, numbers(3), mode="replace")
+    shop.lose("s", ID, numbers(3), mode="overwrite")
     back = Lake(shop.root).commit("shop")
-    shop.load("s", ID, numbers(4), mode="replace")
+    shop.load("s", ID, numbers(4), mode="overwrite")
     assert [ids(Lake(shop.root, at=n)) for n in (1, back)] == [[1, 2], [1, 2]]
     assert ids(Lake(shop.root)) == [4]
 
@@ -79,7 +79,7 @@ def test_commits_before_a_rollback(tmp_path: Path) -> None:
     """Files that a rollback brought back under new names, and those that it removed, are found for each commit."""
     shop = Shop(tmp_path)
     shop.load("s", ID, numbers(1, 2))
-    shop.load("s", ID, numbers(7), mode="replace")
+    shop.load("s", ID, numbers(7), mode="overwrite")
     storage = open_storage(str(shop.root))
     for to in (1, 2, 1):
         roll_back(storage, "shop", to)
@@ -95,7 +95,7 @@ def test_what_was_read_stays_at_its_commit(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.load("s", ID, numbers(1, 2))
     before = Lake(shop.root).table("shop", "s")
-    shop.load("s", ID, numbers(3), mode="replace")
+    shop.load("s", ID, numbers(3), mode="overwrite")
     assert sorted(before.to_table()["id"].to_pylist()) == [1, 2]
     assert ids(Lake(shop.root)) == [3]
 
@@ -157,7 +157,7 @@ def _rewritten(shop: Shop, values: list[int], storage: Any = None) -> tuple[int,
     return record.n, size
 
 
-@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("mode", ["append-only", "overwrite"])
 def test_a_commit_is_seen_when_all_of_it_is_visible(mode: Any, tmp_path: Path) -> None:
     """A run that dies between record and publication: readers stay at the commit before until it is repaired."""
     shop = Shop(tmp_path)
@@ -169,7 +169,7 @@ def test_a_commit_is_seen_when_all_of_it_is_visible(mode: Any, tmp_path: Path) -
     assert Lake(shop.root).commit("shop") == 1
     assert ids(Lake(shop.root)) == [1]
     repaired(shop)
-    assert ids(Lake(shop.root)) == ([1, 2] if mode == "append" else [2])
+    assert ids(Lake(shop.root)) == ([1, 2] if mode == "append-only" else [2])
 
 
 def repaired(shop: Shop) -> None:
@@ -191,7 +191,7 @@ def test_a_commit_whose_files_are_no_longer_kept(tmp_path: Path) -> None:
     """The trash is emptied by retention: the message names the setting. A commit that was taken back says so."""
     shop = Shop(tmp_path)
     shop.load("s", ID, numbers(1))
-    shop.load("s", ID, numbers(2), mode="replace")
+    shop.load("s", ID, numbers(2), mode="overwrite")
     shutil.rmtree(shop.root / pipeline_key("shop", "trash"))
     with pytest.raises(LakeError, match="a file of this commit is gone") as raised:
         ids(Lake(shop.root, at=1))
@@ -248,7 +248,7 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     shop = Shop(tmp_path, open_storage(uri))
     shop.load("s", ID, numbers(1, 2))
     shop.load("s", {**ID, "name": STRING}, [{"id": 3, "name": "x"}])
-    shop.load("s", ID, numbers(9), mode="replace")
+    shop.load("s", ID, numbers(9), mode="overwrite")
     assert {n: ids(Lake(uri, at=n)) for n in (1, 2, 3)} == {1: [1, 2], 2: [1, 2, 3], 3: [9]}
     assert Lake(uri).sql("SELECT max(id) AS id FROM s").to_pylist() == [{"id": 9}]
 

@@ -99,7 +99,7 @@ def test_every_kind_of_table(layout: dict[str, Any], tmp_path: Path) -> None:
     shop.load("orders", {"id": INTEGER, "day": STRING}, DAYS)
     shop.load("orders", {"id": INTEGER, "day": STRING, "note": STRING}, [{"id": 5, "day": "b", "note": "new"}])
     shop.load("replaced", {"id": INTEGER, "day": STRING}, [{"id": 1}])
-    shop.load("replaced", {"id": INTEGER, "day": STRING}, [{"id": 2}], mode="replace")
+    shop.load("replaced", {"id": INTEGER, "day": STRING}, [{"id": 2}], mode="overwrite")
     by_day = "SELECT day, count(*) AS n, max(note) AS note FROM orders GROUP BY day ORDER BY day"
     assert Lake(shop.root).sql(by_day).to_pylist() == [
         {"day": "a", "n": 1, "note": None},

@@ -107,7 +107,7 @@ def test_a_wider_type_that_an_overwrite_took_back(tmp_path: Path) -> None:
     """Changes before it do not fit the present types: the error names the commit and what to type, and that works."""
     shop = Shop(tmp_path)
     shop.load("t", {"id": STRING}, [{"id": "x"}])
-    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     with pytest.raises(LakeError, match=r"(?s)does not fit.*commit=1\n.*`from` or `startingCommit`"):
         feed(tmp_path, "t")
     with pytest.raises(LakeError, match=r"(?s)does not fit.*commit=1\n.*new checkpoint"):
@@ -133,10 +133,10 @@ def test_from_and_to(tmp_path: Path) -> None:
 def test_an_overwrite(tmp_path: Path) -> None:
     """One row says that all rows before are gone; then come those of the table as it is then, even if it has none."""
     shop = Shop(tmp_path)
-    shop.load("users", USERS, users(1, 2), mode="replace")
-    shop.load("users", USERS, users(3), mode="replace")
+    shop.load("users", USERS, users(1, 2), mode="overwrite")
+    shop.load("users", USERS, users(3), mode="overwrite")
     shop.load("users", USERS, users(4))
-    shop.load("users", USERS, [], mode="replace")
+    shop.load("users", USERS, [], mode="overwrite")
     rows = feed(tmp_path)
     assert brief(rows) == [
         (1, "insert", 1),
@@ -324,11 +324,11 @@ def test_columns_that_change_while_a_stream_reads(tmp_path: Path) -> None:
 def test_a_stream_of_overwrites(tmp_path: Path) -> None:
     """Each batch has `truncate` and the new rows; after a restart too."""
     shop = Shop(tmp_path)
-    shop.load("users", USERS, users(1, 2), mode="replace")
+    shop.load("users", USERS, users(1, 2), mode="overwrite")
     query = Query(tmp_path, table="users")
     query.drain()
     for n in (3, 4):
-        shop.load("users", USERS, users(n), mode="replace")
+        shop.load("users", USERS, users(n), mode="overwrite")
         query.trigger(dies=True)
         assert applied(query.rows, 99) == frame(tmp_path, table="users")
 

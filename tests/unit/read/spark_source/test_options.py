@@ -92,7 +92,7 @@ def test_keys_are_of_one_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_rows(shop: Shop, tmp_path: Path) -> None:
     """Spark makes one task even of no parts: it reads nothing."""
-    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     for table in ("none", "other"):
         shop.load(table, {"id": INTEGER}, [])
     from pyspark.sql.datasource import InputPartition

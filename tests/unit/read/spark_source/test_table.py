@@ -61,7 +61,7 @@ def test_a_commit_of_the_past(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.load("t", {"id": INTEGER}, [{"id": 1}])
     shop.load("t", {"id": INTEGER, "name": STRING}, [{"id": 2, "name": "b"}])
-    shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 3}], mode="overwrite")
     assert [frame(tmp_path, table="t", commit=n) for n in (1, 2, 3)] == [
         [{"id": 1}],
         [{"id": 1, "name": None}, {"id": 2, "name": "b"}],
@@ -81,7 +81,7 @@ def test_a_frame_stays_at_its_commit(format_: str, tmp_path: Path) -> None:
     reader = sent(made).reader(schema)
     parts = reader.partitions()
     shop._head = compact(shop.storage, pipeline_of(shop), CompactOptions()).head
-    shop.load("t", {"id": INTEGER}, [{"id": 9}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 9}], mode="overwrite")
     assert rows_of(parts_read(reader, parts)) == [{"id": n} for n in (1, 2, 3)]
     assert frame(tmp_path, table="t") == [{"id": 9}]
 
@@ -93,7 +93,7 @@ def test_files_that_are_kept_no_more(tmp_path: Path) -> None:
     made = source(tmp_path, table="t")
     reader = made.reader(made.schema())
     parts = reader.partitions()
-    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("t", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     for file in (shop.root / pipeline_key("shop", "trash")).rglob("*.parquet*"):
         file.unlink()
     with pytest.raises(CommitExpired, match=r"(?s)a file of this commit is gone.*retention\.trash"):

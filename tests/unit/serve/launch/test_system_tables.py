@@ -79,7 +79,7 @@ def test_they_are_the_tables_of_sql(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     for number in range(4):
         shop.load("s", ID, [{"id": number}])
-        shop.load("t", {**ID, "name": STRING}, [{"id": number}], mode="replace")
+        shop.load("t", {**ID, "name": STRING}, [{"id": number}], mode="overwrite")
         run_record(shop, number, "failed" if number == 2 else "success", tap="tap-x")
         update(shop)
         assert_current(shop.root)

@@ -97,7 +97,7 @@ def test_overwritten_and_taken_back(tmp_path: Path, typed: Typed) -> None:
     """An overwrite leaves the new files only; a table that a rollback took back is no source any more."""
     shop = Shop(tmp_path)
     shop.load("full", {"id": INTEGER}, [{"id": 1}])
-    shop.load("full", {"id": INTEGER}, [{"id": 2}], mode="replace")
+    shop.load("full", {"id": INTEGER}, [{"id": 2}], mode="overwrite")
     shop.load("late", {"id": INTEGER}, [{"id": 3}])
     to = f"dbt sources --to {shop.root}"
     assert {name: rows_of(table) for (_, name), table in tables_of(typed(to).out).items()} == {

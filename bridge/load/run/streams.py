@@ -1,0 +1,351 @@
+"""The plan of each stream of a run: made from settings, catalog and snapshot, and again when its SCHEMA comes.
+
+Here, and nowhere else in a load, the settings are asked how a stream is called, replicated and loaded. Whoever needs
+such a fact is given the plan.
+
+`auto` never deletes on a guess, and never adds the same rows twice in silence. If nobody says how a stream is
+replicated, each run may extract all of it again, so its rows are merged by their key. Without a key they are added
+once, and the next run is refused until somebody decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from bridge.errors import BridgeError, DataError, SettingsError, did_you_mean
+from bridge.lake.log import Snapshot
+from bridge.lake.records import TableState
+from bridge.load.run.tables.column_plan import IncomingSchema
+from bridge.load.write.layout import TableLayout
+from bridge.protocol.schema.merging import Evolution
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.protocol.singer.catalog import (
+    Catalog,
+    declares_keys,
+    entries_by_name,
+    key_properties,
+    replication_key,
+    replication_method,
+    root_facts,
+)
+from bridge.protocol.singer.messages import Schema
+from bridge.protocol.singer.state import is_empty, is_flat, resume_point
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
+from bridge.settings.options import Pipeline
+
+NEW_KEY = "set key_properties for it under streams, to the key of all of its rows"
+"""The remedy for a key that changes within a run."""
+_NOWHERE = TableLayout("")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How one run loads one stream."""
+
+    name: str
+    """As its messages call it."""
+    names: tuple[str, ...]
+    """All names that a STATE may have for it, its id in the catalog first."""
+    method: LoadMethod = APPEND_ONLY
+    """How this run loads it."""
+    reason: str = ""
+    usual: LoadMethod = APPEND_ONLY
+    """How it is loaded without the flags of this run."""
+    resumes: bool = False
+    """Whether the tap names a column for its bookmark."""
+    is_known: bool = False
+    """Whether somebody says how it is replicated."""
+    keys: tuple[str, ...] = ()
+    """The properties that make a row's key: those of the settings, else those that the tap declares."""
+    bookmark: str = ""
+    """The columns of its bookmark, for people."""
+    resumes_by: tuple[str, ...] = ()
+    """The columns of the bookmark, if it is known to be incremental."""
+    settings: StreamKeys = field(default_factory=StreamKeys)
+    setting: Literal["auto", LoadMethod] = "auto"
+    """How the settings have it loaded."""
+    replication: str | None = None
+    """FULL_TABLE, INCREMENTAL or LOG_BASED, as the catalog says."""
+    replication_key: str | None = None
+    parent: str = ""
+    """The stream whose bookmark may cover this one's rows."""
+    evolution: Evolution = field(default_factory=Evolution)
+    """How its table's columns may change."""
+    layout: TableLayout = _NOWHERE
+    """Where its rows go, once its table is decided on."""
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether a complete version removes or marks older rows in place."""
+        adds = self.method == APPEND_ONLY
+        return self.method == UPSERT or (adds and self.layout.hard_delete is not None)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Columns that tell which rows have changed: the tap does not see again a row that has none."""
+        return self.resumes_by if self.usual != OVERWRITE else ()
+
+    @property
+    def each_run(self) -> str:
+        """Say in a few words how each further run changes the table."""
+        if self.usual == OVERWRITE:
+            return "replaces the table"
+        if self.usual == UPSERT:
+            what = "changes" if self.is_known else "all rows again"
+            return f"{what}, merged by {', '.join(self.keys) or 'key'}"
+        if self.is_known:
+            return f"adds rows after its {self.bookmark}" if self.bookmark else "adds rows"
+        return "a second run is refused: no key"
+
+    def never_null(self, message: Schema) -> Sequence[str]:
+        """The columns that are never null: the table's keys; an upsert's where null is not allowed."""
+        if self.usual != UPSERT:
+            return self.keys
+        properties = message.schema.get("properties") or {}
+        return [key for key in self.keys if not _allows_null(properties.get(key))]
+
+    def without_key(self, *, swept: bool) -> StreamPlan:
+        """The plan of a table that may have lost its key: its rows of older versions are still removed or marked."""
+        if self.method != APPEND_ONLY or not swept:
+            return self
+        return replace(self, layout=replace(self.layout, hard_delete=bool(self.layout.hard_delete)))
+
+    def is_merged(self, table: TableState | None) -> bool | None:
+        """Whether rows are merged into a table by key, by the settings or by the log.
+
+        None: the settings leave it open, and an older version loaded the table, which did not note it.
+        """
+        if self.setting == UPSERT or (table and table.upserts):
+            return True
+        is_open = self.setting == "auto" and table is not None and table.schema is not None
+        return None if is_open and table and table.upserts is None else False
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Columns of a SCHEMA that are not decided on yet; `table` has the table's present ones."""
+
+    incoming: IncomingSchema
+    table: TableSchema | None
+
+
+@dataclass(slots=True)
+class StreamProgress:
+    """The progress of one stream in this run.
+
+    `opened`, `last_row` and `activated` count messages, so they can be compared.
+    """
+
+    plan: StreamPlan
+    schema: TableSchema = field(default_factory=lambda: TableSchema(pa.schema([])))
+    opened: int = 0
+    records: int = 0
+    last_row: int = -1
+    waiting: bool = False  # rows since its last publication
+    first_state: bytes | None = None  # the latest STATE before the first of them
+    versions: set[int | None] = field(default_factory=set)
+    activated: int | None = None
+    announced: int | None = None  # the version of the latest ACTIVATE_VERSION
+    complete: int | None = None  # the version of the ACTIVATE_VERSION at `activated`
+    latest: int | None = None  # the version of the latest rows
+    swapped: bool = False  # this overwrite has replaced the table: rows of its `version` are now added
+    version: int | None = None
+    refused: BridgeError | None = None  # raised at its first row: the table has all rows already
+    former: int | None = None  # the version of the table's rows before this run
+    is_apart: bool = False  # no bookmark of a stream outside of its family covers its rows
+    texts: dict[str, str] = field(default_factory=dict)  # columns that its SCHEMA makes text, and how
+    declared: Schema | None = None  # its latest SCHEMA
+    stored_as: str = ""  # the name under which the spool keeps its latest SCHEMA
+    unsettled: Unsettled | None = None  # its latest SCHEMA, until its columns are decided on
+    interleaves: bool = False  # its rows came back after another stream's
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def method(self) -> LoadMethod:
+        return self.plan.method
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the last row of a key wins, so that the order of messages matters."""
+        return bool(self.plan.layout.keys)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that a STATE may have for the stream, the one of its messages first."""
+        return self.name, *(name for name in self.plan.names if name != self.name)
+
+    def take_key(self, plan: StreamPlan) -> None:
+        """Go on with a new key. Raises `DataError` if rows came that can neither be merged by the old one nor wait."""
+        if self.records and OVERWRITE in (self.method, plan.method):
+            hint = f"{NEW_KEY}; or run without --full"
+            raise DataError("the key changes within an overwrite", hint=hint, stream=self.name)
+        if self.method == APPEND_ONLY and self.waiting:
+            what = "a key comes within a run, after rows that have none and that no STATE covers"
+            raise DataError(what, hint=NEW_KEY, stream=self.name)
+        self.plan = plan
+
+    @property
+    def doubles(self) -> bool:
+        """Whether changes were added to a table that is overwritten: rows of its version, which never completed."""
+        extends = self.method == OVERWRITE and self.swapped and self.former is not None and self.version == self.former
+        return bool(extends and self.records and self.plan.keys) and self.announced is None
+
+
+def load_method(
+    setting: Literal["auto", LoadMethod],
+    method: str | None,
+    bookmarks: Sequence[str] | None,
+    keys: Sequence[str] = (),
+    *,
+    shared: bool = False,
+) -> tuple[LoadMethod, str]:
+    """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
+
+    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
+    """
+    by_key = f"by key {', '.join(keys)}"
+    if setting != "auto":
+        return setting, "as set"
+    if method == "FULL_TABLE":
+        return OVERWRITE, "the catalog says FULL_TABLE"
+    if method == "LOG_BASED" and keys and not shared:
+        return UPSERT, f"the catalog says LOG_BASED: {by_key}"
+    if method:
+        return APPEND_ONLY, f"the catalog says {method}"
+    if bookmarks:
+        return APPEND_ONLY, f"incremental: bookmark {', '.join(bookmarks)}"
+    if keys and not shared:
+        return UPSERT, f"no replication method is known: {by_key}"
+    why = "a shared table is only added to" if shared else "no key"
+    return APPEND_ONLY, f"no replication method is known, and {why}"
+
+
+class Streams:
+    """The plans of a run's streams. `opened` has those whose SCHEMA has come."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        catalog: Catalog | None,
+        snapshot: Snapshot,
+        *,
+        full: bool = False,
+        append: bool = False,
+        whole: Collection[str] = (),
+    ) -> None:
+        """`whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run."""
+        self.pipeline, self.catalog, self._snapshot = pipeline, catalog, snapshot
+        self.entries = entries_by_name(catalog) if catalog else {}  # a look-up among thousands takes long
+        self._full, self._append, self._whole = full, append, whole
+        self.opened: dict[str, StreamPlan] = {}
+        self._expected: dict[str, StreamPlan] = {}
+
+    def __getitem__(self, name: str) -> StreamPlan:
+        """A stream's plan as its SCHEMA made it, or as it is expected before that."""
+        return self.opened.get(name) or self.expected(name)
+
+    def expected(self, name: str) -> StreamPlan:
+        """A stream's plan as far as settings and catalog say it, before its SCHEMA."""
+        if name not in self._expected:
+            self._expected[name] = self._made(name)
+        return self._expected[name]
+
+    def with_schema(self, message: Schema) -> StreamPlan:
+        """The plan of a stream whose SCHEMA has come. Raises `SettingsError` for a key that is no column."""
+        plan = self.expected(message.stream)
+        return self._decided(plan, _keys(plan.settings, message), message.bookmark_properties)
+
+    def _made(self, name: str) -> StreamPlan:
+        pipeline, entry = self.pipeline, self.entries.get(name)
+        settings, alone = pipeline.stream(name), {"streams": [entry] if entry else []}
+        key, chosen = replication_key(alone, name), settings.key_properties
+        plan = StreamPlan(
+            name,
+            pipeline.names_of(name),
+            settings=settings,
+            setting=settings.load_method or pipeline.destination.load_method,
+            replication=replication_method(alone, name),
+            replication_key=key,
+            parent=str(settings.parent or (entry and root_facts(entry).get("parent-tap-stream-id")) or ""),
+        )
+        keys = chosen if chosen is not None else key_properties(entry) if entry else []
+        return self._decided(plan, keys, [key] if key else None)
+
+    def _decided(self, plan: StreamPlan, keys: Sequence[str], bookmarks: Sequence[str] | None) -> StreamPlan:
+        """The plan with its load method, for these key and bookmark columns."""
+        setting, replication, key = plan.setting, plan.replication, plan.replication_key
+        usual, reason = load_method(setting, replication, bookmarks, keys, shared=self.pipeline.destination.shared)
+        is_known = setting != "auto" or bool(replication or bookmarks)
+        if setting != "auto" and (glob := self.pipeline.glob_of(plan.name, "load_method")):
+            reason = f"as set for {glob}"
+        elif setting == "auto" and plan.name in self._whole:
+            usual, reason, is_known = OVERWRITE, "the tap discovers it as FULL_TABLE", True
+        replaces = self._full and not (usual != OVERWRITE and self._append)
+        columns = tuple(bookmarks or ([key] if key else ()))
+        return replace(
+            plan,
+            method=OVERWRITE if replaces else usual,
+            reason="--full" if replaces else reason,
+            usual=usual,
+            is_known=is_known,
+            keys=tuple(keys),
+            resumes=bool(bookmarks),
+            evolution=self._evolution(plan.settings, keys),
+            bookmark=", ".join(columns),
+            resumes_by=columns if replication == "INCREMENTAL" or (replication is None and bookmarks) else (),
+        )
+
+    def _evolution(self, settings: StreamKeys, keys: Sequence[str]) -> Evolution:
+        """How the table's columns may change. We must not rewrite files of another pipeline."""
+        change, policy = settings.on_type_change or "rewrite", settings.schema_policy or "evolve"
+        if self.pipeline.destination.shared:  # its rows are not merged, so its keys may have variants, too
+            return Evolution("fail" if change == "rewrite" else change, policy)
+        return Evolution(change, policy, tuple(keys))
+
+    def repeating(self, names: Iterable[str]) -> list[str]:
+        """Which of these streams a run would add once more, as far as the catalog says; none if it is told to.
+
+        Only those of which the catalog says that they have no key: else their SCHEMA may still name one.
+        """
+        plans = [self.expected(name) for name in names if name in self.entries and declares_keys(self.entries[name])]
+        return [plan.name for plan in plans if self.repeats(plan)]
+
+    def repeats(self, plan: StreamPlan) -> bool:
+        """Whether rows are added that the table has, as no bookmark says where the tap resumes."""
+        state, table = self._snapshot.state, self._snapshot.table(plan.names)
+        if self._full or plan.is_known or plan.usual != APPEND_ONLY or not table or not table.rows:
+            return False
+        if is_flat(state) and not is_empty(state):
+            return False  # one position for the whole tap
+        names = [plan.names, *([self.expected(plan.parent).names] if plan.parent else [])]
+        return all(resume_point(state, each) is None for each in names)
+
+
+def _keys(settings: StreamKeys, message: Schema) -> Sequence[str]:
+    """The table's keys: those of the settings, else those that the tap declares. Raises `SettingsError`."""
+    keys = settings.key_properties
+    if keys is None:
+        return message.key_properties or []
+    columns = message.schema.get("properties") or {}
+    if missing := [key for key in keys if key not in columns]:
+        hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
+        raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
+    return list(dict.fromkeys(keys))
+
+
+def _allows_null(schema: Any) -> bool:
+    """Whether a property's schema has null among its values."""
+    if not isinstance(schema, dict):
+        return schema is True
+    for word in ("anyOf", "oneOf"):
+        if isinstance(schema.get(word), list):
+            return any(_allows_null(one) for one in schema[word])
+    type_ = schema.get("type", "null" if "$ref" not in schema else "")
+    return type_ == "null" or (isinstance(type_, list) and "null" in type_)
