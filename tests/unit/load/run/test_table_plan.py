@@ -386,9 +386,9 @@ def asked(root: Path, *, shared: bool = False, method: str = "append-only", **sa
 def test_how_columns_may_change(tmp_path: Path, shared: bool, said: dict[str, Any], expected: tuple[str, str]) -> None:
     """A stream changes as the settings say; files of a shared table are never written anew."""
     stream, _ = placed(tmp_path, asked(tmp_path, shared=shared, **said)).open(schema("s"))
-    assert (stream.evolution.on_type_change, stream.evolution.schema_policy) == expected
+    assert (stream.plan.evolution.on_type_change, stream.plan.evolution.schema_policy) == expected
     # a key of a merged table is never split in two; in a shared one that would rewrite another pipeline's files
-    assert stream.evolution.keys == (() if shared else ("id",))
+    assert stream.plan.evolution.keys == (() if shared else ("id",))
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("evolve", False), ("freeze", True), ("discard", True)])
