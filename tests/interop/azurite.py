@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +17,7 @@ from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, gener
 from pyarrow.fs import AzureFileSystem
 
 from tests.crash.lakes import Bucket
+from tests.interop.loopback import free_port, started, wait_for
 from tests.support.s3server import ROOT
 
 PACKAGE, VERSION = "azurite", "3.37.0"
@@ -59,28 +59,18 @@ class Azurite:
 
     def __enter__(self) -> Azurite:
         program = azurite()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         facts = ("DefaultEndpointsProtocol=http", f"AccountName={ACCOUNT}", f"AccountKey={KEY}")
         self.environ = {"AZURE_STORAGE_CONNECTION_STRING": ";".join((*facts, f"BlobEndpoint={self.endpoint}"))}
         # Azure's library names the version of an interface that no Azurite has yet.
         flags = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck"]
-        self._process = subprocess.Popen(
-            ["node", program, *flags, "--disableTelemetry", "--silent"],
-            env=os.environ | {"AZURITE_ACCOUNTS": ";".join(f"{name}:{key}" for name, key in self._accounts.items())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        accounts = ";".join(f"{name}:{key}" for name, key in self._accounts.items())
+        command = ["node", program, *flags, "--disableTelemetry", "--silent"]
+        self._process = started(command, os.environ | {"AZURITE_ACCOUNTS": accounts})
         self._before = {name: value for name, value in os.environ.items() if name.startswith("AZURE_")}
         self._set(self.environ)
-        deadline = time.monotonic() + 60
-        while not self._is_up(port):
-            assert self._process.poll() is None, "Azurite did not start"
-            assert time.monotonic() < deadline, "Azurite does not answer"
-            time.sleep(0.1)
+        wait_for(self._process, "Azurite", lambda: self._is_up(port))
         return self
 
     def __exit__(self, *_: object) -> None:

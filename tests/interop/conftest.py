@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.azurite import Azurite
 from tests.interop.fakegcs import FakeGcs
 from tests.interop.stores_page import note_outcomes
 
@@ -42,3 +43,11 @@ def gcs(gcs_server: FakeGcs) -> Iterator[FakeGcs]:
     gcs_server.clear()
     yield gcs_server
     gcs_server.clear()
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    """Azurite with a container `lake`."""
+    with Azurite() as server:
+        server.bucket("lake")
+        yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tempfile
 import urllib.request
@@ -17,6 +16,7 @@ from bridge.lake.storage import open_storage
 from tests.crash.lakes import Bucket
 from tests.interop.gcsproxy import Fault, Proxy, wait_until
 from tests.interop.goprogram import go_program
+from tests.interop.loopback import free_port
 from tests.support.gcs import client_of
 
 MODULE = "github.com/fsouza/fake-gcs-server"
@@ -32,9 +32,7 @@ class FakeGcs:
     def __enter__(self) -> FakeGcs:
         program = go_program(MODULE, VERSION)
         self._proxy, self._buckets = Proxy(), set[str]()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._proxy.store = free.getsockname()[1]
+        self._proxy.store = free_port()
         self.endpoint = f"http://127.0.0.1:{self._proxy.port}"
         self.environ = {"STORAGE_EMULATOR_HOST": self.endpoint}
         self._folder = tempfile.TemporaryDirectory(prefix="fake-gcs-")

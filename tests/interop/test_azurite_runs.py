@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from tests.support.project import SMOKE, Project, stream, with_programs
 from tests.support.tap_bridge import messages, read
 
 ABFSS = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    with Azurite() as server:
-        server.bucket("lake")
-        yield server
 
 
 KINDS: dict[str, dict[str, Any]] = {

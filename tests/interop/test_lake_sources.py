@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pytest
 
 from bridge import Lake
 from bridge.lake.storage import open_storage
@@ -20,13 +18,6 @@ from tests.support.tap_bridge import last_state, load, read, records
 
 AT = "2025-01-01T00:00:00Z"
 USERS = {"id": {"type": "integer"}, "name": STRING, "_sdc_deleted_at": {**STRING, "format": "date-time"}}
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    with Azurite() as server:
-        server.bucket("lake")
-        yield server
 
 
 def test_azure(azurite: Azurite, tmp_path: Path) -> None:

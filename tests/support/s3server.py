@@ -43,6 +43,20 @@ class S3Server:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
         assert self._process.stdout is not None
         self.endpoint = f"http://{self._address}:{int(self._process.stdout.readline())}"
+        self._enter_environ()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self._before)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.terminate()  # a process that a failing test left behind may have its input open, too
+        self._process.wait(timeout=10)
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _enter_environ(self) -> None:
+        """Let this process's environment name the server, and nothing else of Amazon's."""
         self.environ = {
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "very-secret-key",
@@ -55,16 +69,6 @@ class S3Server:
         }
         self._before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
         self._set(self.environ)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._set(self._before)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.terminate()  # a process that a failing test left behind may have its input open, too
-        self._process.wait(timeout=10)
-        self._process.stdin.close()
-        self._process.stdout.close()
 
     @staticmethod
     def _set(variables: dict[str, str]) -> None:

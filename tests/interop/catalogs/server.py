@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.interop.loopback import free_port
+
 
 class CatalogServer:
     """From the side of a test: `start`, `stop` and `start` again, always at the same address."""
@@ -20,9 +22,7 @@ class CatalogServer:
     def __init__(self) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="catalog-")
         self.folder = Path(self._scratch.name)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[Any]:

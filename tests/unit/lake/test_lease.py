@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import threading
@@ -17,10 +16,10 @@ from bridge.errors import PipelineHeld
 from bridge.lake.lease import fate, holder, holds, last_lease, silence, take
 from bridge.lake.storage import Storage
 from bridge.lake.storage.local.storage import LocalStorage
+from tests.support.leases import KEY, briefly, never, said
 
 from .conftest import Hold
 
-KEY = ".bridge/p/lease.json"
 MINUTE = timedelta(minutes=1)
 
 
@@ -33,12 +32,6 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     storage = server.storage(f"s3://lake/{request.node.name.replace('[', '-').rstrip(']')}")
     storage.prepare()
     return storage
-
-
-def said(lake: Storage) -> dict[str, Any]:
-    """What the object says."""
-    value: dict[str, Any] = json.loads(lake.read(KEY) or b"{}")
-    return value
 
 
 def test_a_second_run_is_told_who_holds_it_until_it_is_dead(lake: Storage, hold: Hold) -> None:
@@ -61,11 +54,6 @@ def test_a_second_run_is_told_who_holds_it_until_it_is_dead(lake: Storage, hold:
     lease = take(lake, "p", "mine", pause=never)
     assert (lease.last["run"], lease.last["closed"]) == ("run-of-another", None)
     lease.close(head=1, clean=True)
-
-
-def never(_: timedelta) -> None:
-    """Fail, as there is nothing to wait for."""
-    raise AssertionError("this had not to wait")
 
 
 def test_a_clean_end_names_the_head(lake: Storage, hold: Hold) -> None:
@@ -106,11 +94,6 @@ def test_waiting_for_the_end_of_another(lake: Storage) -> None:
     done.join()
     assert lease.last["closed"] == 7
     lease.close(head=7, clean=True)
-
-
-def briefly(_: timedelta) -> None:
-    """Wait for less than a user would."""
-    time.sleep(0.05)
 
 
 def interrupted(_: timedelta) -> None:

@@ -19,11 +19,11 @@ from bridge.errors import CommitLost, LakeError, PipelineHeld
 from bridge.lake.lease import Lease, holder, holds, last_lease, release, silence, take
 from bridge.lake.storage import Storage
 from bridge.lake.storage.local.storage import LocalStorage
+from tests.support.leases import KEY, briefly, never, said
 from tests.support.s3server import S3Server
 
 from .conftest import Hold
 
-KEY = ".bridge/p/lease.json"
 PUT = r"PUT /lake/.*/lease\.json"
 TTL = timedelta(seconds=1)
 
@@ -54,25 +54,9 @@ def foreign(lake: Storage, *, renewed: float = 0, **facts: Any) -> dict[str, Any
     return last_lease(lake, "p")
 
 
-def said(lake: Storage) -> dict[str, Any]:
-    """What the object says."""
-    value: dict[str, Any] = json.loads(lake.read(KEY) or b"{}")
-    return value
-
-
 def quick(lake: Storage, run: str = "mine", **more: Any) -> Lease:
     """Take a lease that lives for a second."""
     return take(lake, "p", run, ttl=TTL, **more)
-
-
-def briefly(_: timedelta) -> None:
-    """Wait for less than a user would."""
-    time.sleep(0.05)
-
-
-def never(_: timedelta) -> None:
-    """Fail, as there is nothing to wait for."""
-    raise AssertionError("this had not to wait")
 
 
 def seconds(since: float) -> float:
