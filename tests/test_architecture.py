@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 RUNGS = """
 durations
 errors exact_json
+findings
 settings singer schema spool
 storage decode
 lake tap

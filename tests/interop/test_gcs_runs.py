@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bridge.errors import LakeError
+from bridge.findings import exit_code, run_checks
 from bridge.lake.storage.gcs.checks import _lifecycle, _old_versions, _retention
 from bridge.lake.storage.gcs.facts import Rule, Settings
 from bridge.lake.storage.gcs.store import GcsStore
-from bridge.operate.doctor.finding import exit_code, run_checks
 from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.load import load
 from bridge.settings.values.stores import GcsOptions

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import SlotError
+from bridge.findings import Check, Finding, fine, first_of, run_checks, warning
 from bridge.load.slots import Database, SlotFacts, SlotSource, connect
 from bridge.load.slots.log_ready import NO_LOG, PLUGIN, Table, read_tables, require_logical, require_rights
-from bridge.operate.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.protocol.singer.catalog import (
     Catalog,
     columns,

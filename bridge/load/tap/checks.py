@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bridge.durations import duration
 from bridge.errors import SettingsError, TapError, did_you_mean
+from bridge.findings import Check, Finding, fine, first_of, run_checks, warning
 from bridge.load.slots import slot_source
 from bridge.load.slots.postgres_checks import postgres_checks
 from bridge.load.tap.about import About, about
@@ -17,7 +18,6 @@ from bridge.load.tap.catalog_store import catalog_file
 from bridge.load.tap.digits import with_digits
 from bridge.load.tap.installed import tap_version
 from bridge.load.tap.source import Source
-from bridge.operate.doctor.finding import Check, Finding, fine, first_of, run_checks, warning
 from bridge.protocol.singer.catalog import Catalog, selected_streams, stream_id, stream_ids, user_streams_first
 from bridge.protocol.singer.selection import loaded_streams, select, unmatched
 from bridge.settings.commands import selecting

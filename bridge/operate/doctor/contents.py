@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.errors import CorruptLake
+from bridge.findings import Check, Finding, error, fine, warning
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import SHORT, advice
 from bridge.lake.run_status import last_run, last_success
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
-from bridge.operate.doctor.finding import Check, Finding, error, fine, warning
 from bridge.operate.verify.unpublished import damaged_files
 from bridge.settings.commands import reload
 from bridge.settings.options import Pipeline

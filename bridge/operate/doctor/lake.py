@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bridge.durations import duration
 from bridge.errors import LakeError
+from bridge.findings import Check, Finding, fine, run_checks, warning
 from bridge.lake.formats.iceberg.catalog import facts_of, open_catalog, unreachable
 from bridge.lake.formats.registry import installed
 from bridge.lake.lease import holder, silence
@@ -28,7 +29,6 @@ from bridge.lake.storage.local.storage import LocalStorage
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.load.spark.jvm.machine_checks import nearest
 from bridge.operate.doctor.contents import content_checks
-from bridge.operate.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.settings.options import Pipeline
 from bridge.settings.values.stores import section_of_bucket
 

@@ -1,7 +1,7 @@
 """Checks the lake against its commit log: is what is in the bucket what the commits say? And repairs what it can.
 
 ```
-finding.py      one problem: what it means, what to do, and how it is repaired if nothing need be guessed
+report.py       findings of this room, and the report of them
 history.py      the commits: none is missing, each can be read, the snapshots are right
 files.py        the tables' folders     unpublished.py  what the last commit has yet to make visible
 derived.py      what follows from the log: manifests, STATE, streams, owners

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.errors import BridgeError
+from bridge.findings import Finding, Mend
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log
 from bridge.lake.records import TableState
-from bridge.operate.verify.finding import Finding, Mend, error
+from bridge.operate.verify.report import error
 
 
 def own_log(log: Log, stream: str, table: TableState) -> Iterator[Finding]:

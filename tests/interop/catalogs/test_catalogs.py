@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from bridge.errors import CommitLost, LakeError
+from bridge.findings import run_checks
 from bridge.lake.commit.rollback import roll_back
-from bridge.operate.doctor.finding import run_checks
 from bridge.operate.doctor.lake import lake_checks
 from bridge.operate.verify.mend import repair
 from tests.interop.catalogs.conftest import Place

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from bridge.findings import run_checks
 from bridge.lake.lease import take
 from bridge.lake.runs import RunFile
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.operate.doctor.contents import content_checks
-from bridge.operate.doctor.finding import run_checks
 from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterator
 
 from bridge.errors import LakeError
+from bridge.findings import Check, Finding, fine, warning
 from bridge.lake.storage.azure.store import AzureStore
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.lake.storage.objects.checks import object_checks
-from bridge.operate.doctor.finding import Check, Finding, fine, warning
 
 
 def azure_checks(storage: ObjectStorage, further: list[Check]) -> list[Check]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from bridge.durations import duration
 from bridge.errors import LakeError
+from bridge.findings import Check, Finding, fine, run_checks, warning
 from bridge.lake.storage.gcs.clients import endpoint
 from bridge.lake.storage.gcs.facts import Settings, settings
 from bridge.lake.storage.gcs.store import GcsStore
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.lake.storage.objects.checks import object_checks
-from bridge.operate.doctor.finding import Check, Finding, fine, run_checks, warning
 
 
 def gcs_checks(storage: ObjectStorage, further: list[Check]) -> list[Check]:

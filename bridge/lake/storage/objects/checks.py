@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from bridge.errors import LakeError
+from bridge.findings import Check, Finding, error, fine, run_checks
 from bridge.lake.storage import Storage
 from bridge.lake.storage.conditional import Refused
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.lake.storage.objects.store import Absent, Headers, ObjectStore
-from bridge.operate.doctor.finding import Check, Finding, error, fine, run_checks
 
 _PART = 256 * 1024
 

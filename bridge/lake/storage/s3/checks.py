@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from bridge.durations import duration
 from bridge.errors import LakeError
+from bridge.findings import Check, Finding, fine, run_checks, warning
 from bridge.lake.storage import Storage
 from bridge.lake.storage.objects.checks import rights, swap
 from bridge.lake.storage.s3.bucket import Bucket
 from bridge.lake.storage.s3.facts import Place, Rule, lock_mode, look, rules, try_copy, try_upload, versioning
-from bridge.operate.doctor.finding import Check, Finding, fine, run_checks, warning
 from bridge.settings.options import Pipeline
 from bridge.settings.values.stores import S3Options
 

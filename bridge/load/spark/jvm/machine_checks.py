@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bridge.durations import duration
 from bridge.errors import SettingsError
+from bridge.findings import Check, Finding, fine, warning
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.spark.jvm.class_archive import VARIABLE, archives_folder
 from bridge.load.spark.jvm.java import check_version, find_java, java_version
 from bridge.load.spark.jvm.jvm import class_archive
-from bridge.operate.doctor.finding import Check, Finding, fine, warning
 
 
 def machine_checks(*, spark: bool) -> list[Check]:

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import event
 
 from bridge.errors import LakeError
+from bridge.findings import run_checks
 from bridge.lake.formats.iceberg import hive, sql
 from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.operate.doctor.finding import run_checks
 from bridge.operate.doctor.lake import lake_checks
 from bridge.settings.options import Pipeline
 
