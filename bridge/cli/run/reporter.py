@@ -15,12 +15,12 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import console
 from bridge.durations import duration
 from bridge.errors import SettingsError
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.serve.launch.launch import launch
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Facts of a run that have an event of their own, or that may be large."""

@@ -19,11 +19,11 @@ from bridge.errors import (
     TapNotFound,
     TimedOut,
 )
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 
 def may_pass(error: BridgeError | None) -> bool:

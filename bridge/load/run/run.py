@@ -35,7 +35,7 @@ from bridge.load.run.checks.row_counts import SourceRows
 from bridge.load.run.checks.table_guard import without_limits
 from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.loader import Loader
-from bridge.load.run.plan import LoadPlan, Request, RunContext
+from bridge.load.run.plan import LoadPlan, RunContext
 from bridge.load.run.planning.division import check_parallelism, divided
 from bridge.load.run.planning.start_state import StartStates
 from bridge.load.run.result import Result
@@ -59,6 +59,7 @@ from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_flat
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.values.request import Request
 
 
 class Run:

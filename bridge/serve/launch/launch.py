@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from bridge.errors import LakeError
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.retry import Attempts
 from bridge.load.run.run import Run
@@ -16,6 +15,7 @@ from bridge.load.run.stop import Stop
 from bridge.serve.facts.after_run import after_run, end_lineage
 from bridge.serve.facts.lineage import Lineage
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 _TURN = threading.Lock()
 """A process has one Spark: runs that several threads start take turns."""

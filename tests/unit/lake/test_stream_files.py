@@ -14,11 +14,11 @@ from bridge.lake.log import Log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import open_storage
 from bridge.lake.stream_files import StreamFiles
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import InProcess, wire
 from tests.support.shell import Typed
 

@@ -20,7 +20,6 @@ from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.run.checks.fingerprint import fingerprint, noticed
 from bridge.load.run.checks.resume import completed, leave_out
 from bridge.load.run.checks.view_outlook import views_of
-from bridge.load.run.plan import Request
 from bridge.load.run.planning.division import divided
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.start_state import StartStates
@@ -38,6 +37,7 @@ from bridge.protocol.singer.catalog import Catalog, key_properties, record_name,
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 
 @dataclass(frozen=True, slots=True)

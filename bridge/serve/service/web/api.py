@@ -15,6 +15,7 @@ from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.runs import is_run_id
 from bridge.read.query.runs import latest_runs, stream_results
 from bridge.read.query.views import list_views
+from bridge.serve.service.requested import SWITCHES
 from bridge.serve.service.runs import LiveRun
 from bridge.serve.service.web.sight import Sight
 from bridge.serve.service.web.site import Site, number, site_of
@@ -22,13 +23,7 @@ from bridge.serve.service.web.site import Site, number, site_of
 _MOST = 1000
 _PATIENCE = 10.0
 """Seconds that a program may wait for a look at all buckets."""
-_FLAGS = {
-    "full": "--full",
-    "append": "--append",
-    "resume": "--resume",
-    "refresh_catalog": "--refresh-catalog",
-    "no_guard": "--no-guard",
-}
+_FLAGS = {word[2:].replace("-", "_"): word for word in SWITCHES}
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:

@@ -15,10 +15,10 @@ from bridge.cli import main
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.runs import read_run
 from bridge.lake.storage import open_storage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import InProcess
 
 from .test_parallel_taps import Lake as Processes

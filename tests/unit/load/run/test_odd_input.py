@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bridge.cli import main
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import InProcess, Pipe, wire
 
 LONE = "\ud800"

@@ -13,10 +13,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from bridge.cli import main
-from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.serve.service.web.app import make_app
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import InProcess
 from tests.support.shell import Done
 from tests.unit.serve.service.web.conftest import Waiting

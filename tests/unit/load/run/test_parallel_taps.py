@@ -31,11 +31,11 @@ from bridge.lake.runs import read_log
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import open_storage
 from bridge.load.maintain.compact import Wish, compact
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import InProcess
 
 TAP = str(Path(__file__).parents[3] / "support" / "paged_tap.py")
