@@ -28,6 +28,7 @@ from bridge.serve.service.web.pages import SAMPLE_BYTES, criteria
 from bridge.serve.service.web.pipelines import Shown
 from bridge.serve.service.web.render import href, page
 from bridge.serve.service.web.site import Site, form, forms, number, site_of
+from bridge.settings.inline import typed_as
 from bridge.settings.values.request import FLAGS
 from bridge.settings.values.request import Request as RunRequest
 
@@ -185,6 +186,4 @@ def _replayed(site: Site, shown: Shown, asked: Criteria) -> None:
 
 def _typed(shown: Shown, environment: str | None) -> str:
     """What to type to choose the pipeline, for hints."""
-    if not shown.in_file:
-        return f"--to {shown.lake.storage.uri} --name {shown.key}"
-    return f"{shown.key} --env {environment}" if environment else shown.key
+    return typed_as(shown.key, environment, None if shown.in_file else shown.lake.storage.uri)

@@ -14,6 +14,7 @@ from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.runs import is_run_id
 from bridge.read.query.runs import latest_runs, stream_results
+from bridge.read.query.status import table_facts
 from bridge.read.query.views import list_views
 from bridge.serve.service.requested import SWITCHES
 from bridge.serve.service.runs import LiveRun
@@ -59,19 +60,7 @@ def pipeline(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     facts = _facts(site, site.sight(shown))
     if shown.log:
-        view = shown.log.view(shown.log.latest())
-        facts["tables"] = [
-            {
-                "stream": stream,
-                "kind": "view" if table.view else "table",
-                "folder": table.folder,
-                "format": table.format,
-                "rows": table.rows,
-                "files": len(table.files),
-                "bytes": sum(file.size for file in table.files.values()),
-            }
-            for stream, table in sorted(view.tables.items())
-        ]
+        facts["tables"] = table_facts(shown.log.view(shown.log.latest()))
         facts["views"] = list_views(shown.log)
     return answer(facts)
 
