@@ -104,8 +104,7 @@ def _say(report: Report, name: str) -> None:
     if not report.findings and not report.head:
         console().print(marked("warning", f"nothing to verify: the lake has no commit of {name}"), soft_wrap=True)
         return
-    errors = sum(finding.status == "error" for finding in report.findings)
-    warnings = len(report.findings) - errors
+    errors, warnings = report.errors, len(report.findings) - report.errors
     summary = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if report.findings else "all is well"
     counts = _counts(report.to_json())
     if not report.head:

@@ -34,6 +34,10 @@ class Report:
     running: str = ""
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def errors(self) -> int:
+        return sum(finding.status == "error" for finding in self.findings)
+
     def to_json(self) -> dict[str, Any]:
         """As `verify --json` prints it."""
         counts = {"commits": self.commits, "tables": self.tables, "files": self.files}
