@@ -1,4 +1,4 @@
-"""The result of one check. A check that fails is a finding, too, so the other checks are still made."""
+"""One type for what a check reports, in `doctor`, `verify` and `smoke`. A check that fails is a finding, too."""
 
 from __future__ import annotations
 
@@ -8,25 +8,54 @@ from typing import Literal
 
 from bridge.errors import BridgeError
 
-Status = Literal["ok", "warning", "error"]
+Status = Literal["ok", "passed", "warning", "error", "failed", "skipped"]
+"""`smoke` reports `passed`, `failed` and `skipped`, where others report `ok` and `error`."""
 _LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Mend:
+    """How a finding is repaired without guessing.
+
+    `how`: `publish` (the last commit again), `back` (the file at `source` belongs here), `trash` (no commit names the
+    file), `again` (a commit removed it, to `source`), `manifest`, `stream`, `owner` (written again), `state`
+    (`state.json` is deleted; a copy goes to `source` if given), `recover` (opening the pipeline does it), `table log`
+    (one more entry of the table's own log makes it agree with ours).
+    """
+
+    how: Literal["publish", "back", "trash", "again", "manifest", "stream", "owner", "recover", "state", "table log"]
+    stream: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report."""
+    """One result of a check: a problem, or that all is well."""
 
     check: str
     status: Status
     text: str
     fix: str = ""
-    """The fix to make or to type; empty where all is well."""
+    """The remedy; empty where all is well."""
     exit_code: int = 0
-    """The code that a run would end with; 0 unless it is an error."""
+    """The exit code that a run would end with, for an error of `doctor`."""
+    file: str = ""
+    """Key of the file in the bucket that has the problem."""
+    mend: Mend | None = None
+    """How `verify --repair` mends it; None if it cannot."""
+    stream: str | None = None
+    pointer: str = ""
+    """JSON pointer of the value inside the record, or of the place inside the schema."""
+    times: int = 1
+    example: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        """The object that `doctor --json` prints it."""
-        return {"check": self.check, "status": self.status, "found": self.text, "fix": self.fix}
+    @property
+    def sentence(self) -> str:
+        """The finding on one line: where, what, how often, and the first example."""
+        where = f"{self.file}{self.stream or ''}{self.pointer}"
+        times = f" ({self.times:,} times)" if self.times > 1 else ""
+        example = f": {self.example}" if self.example else ""
+        return f"{where + ': ' if where else ''}{self.text}{times}{example}"
 
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
@@ -63,6 +92,12 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
 def exit_code(findings: Iterable[Finding]) -> int:
     """The worst of the exit codes; a warning has none."""
     return max((finding.exit_code for finding in findings), default=0)
+
+
+def worst(findings: Sequence[Finding]) -> Status:
+    """`error`, `warning` or `ok`: the worst status of all."""
+    statuses = {finding.status for finding in findings}
+    return "error" if "error" in statuses else "warning" if "warning" in statuses else "ok"
 
 
 def first_of(names: Sequence[str]) -> str:

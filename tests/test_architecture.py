@@ -287,7 +287,6 @@ def test_a_docstring_is_a_sentence() -> None:
 
 
 TWINS = {
-    "Finding": "one class for all three is under way",
     "Clients PendingFile PendingObject Rule Seen Settings": "one of them is in storage/, or both are",
     "Guard": "the settings' section, and what applies it to a table",
     "Source Spool": "one of them names a section in the schema of bridge.yaml",

@@ -19,7 +19,7 @@ from bridge.lake.presence import pipelines_in
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.tap.catalog_store import with_names
 from bridge.load.tap.source import home_folder
-from bridge.settings.inline import inline_destination, inline_pipeline
+from bridge.settings.inline import inline_destination, inline_pipeline, typed_as
 from bridge.settings.load import FILE_NAME, Settings, find_file, read_settings
 from bridge.settings.options import Pipeline
 
@@ -235,10 +235,8 @@ def settings_file(
 
 def typed(pipeline: Pipeline) -> str:
     """The arguments that choose this pipeline again, for hints."""
-    ctx, env = click.get_current_context(silent=True), environment()
-    if to := ctx and ctx.params.get("to"):
-        return shlex.join(["--to", str(to), "--name", pipeline.name])
-    return f"{pipeline.name.removeprefix(f'{env}.')} --env {env}" if env else pipeline.name
+    ctx = click.get_current_context(silent=True)
+    return typed_as(pipeline.name, environment(), ctx.params.get("to") if ctx else None)
 
 
 def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, Snapshot]:

@@ -16,7 +16,16 @@ from rich.text import Text
 from bridge.cli import events
 from bridge.cli.plain import plain
 from bridge.exact_json import dumps
+from bridge.findings import Status
 
+_MARKS: dict[Status, tuple[str, str]] = {
+    "ok": ("✓ ", "green"),
+    "passed": ("✓ ", "green"),
+    "warning": ("! ", "yellow"),
+    "error": ("✗ ", "red"),
+    "failed": ("✗ ", "red"),
+    "skipped": ("- ", "dim"),
+}
 _GAP = 3
 """Cells between two columns."""
 
@@ -86,6 +95,11 @@ def note(word: str, style: str, text: str) -> None:
         events.emit({"warning": "warning", "error": "error"}.get(word, "info"), word, message=text)
         return
     console().print(Text.assemble((f"{word}:", style), " ", plain(text)), soft_wrap=True)
+
+
+def marked(status: Status, *parts: str) -> Text:
+    """The mark of a finding's status, and a text."""
+    return Text.assemble(_MARKS[status], *parts)
 
 
 def print_table(

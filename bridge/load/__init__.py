@@ -25,7 +25,6 @@ DOORS = (
     "run.checks.setback",
     "run.checks.view_outlook",
     "run.last_commit",
-    "run.plan",
     "run.planning.dry_run",
     "run.result",
     "run.run",

@@ -27,6 +27,7 @@ DOORS = (
     "values.catalogs",
     "values.checked",
     "values.cron",
+    "values.request",
     "values.stores",
     "values.units",
     "view_sql",

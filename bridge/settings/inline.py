@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ from bridge.settings.secrets import with_secrets
 from bridge.settings.text.tree import Expansion, Key
 from bridge.settings.text.variables import Variables
 from bridge.settings.values.checked import pipeline_name
+
+
+def typed_as(name: str, environment: str | None, bucket: str | None) -> str:
+    """The arguments that choose a pipeline: its name, or its bucket if it is in no file."""
+    if bucket:
+        return shlex.join(["--to", bucket, "--name", name])
+    return f"{name.removeprefix(f'{environment}.')} --env {environment}" if environment else name
 
 
 def inline_destination(bucket: str) -> Destination:

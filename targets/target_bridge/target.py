@@ -26,7 +26,6 @@ from bridge.cli.plain import plain
 from bridge.durations import duration
 from bridge.errors import BridgeError, LakeError, RecordBeforeSchema, did_you_mean
 from bridge.exact_json import dumps
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
@@ -34,6 +33,7 @@ from bridge.load.tap.source import home_folder
 from bridge.load.tap.stdin import Piped, Start, Stdin
 from bridge.serve.facts.after_run import after_run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from bridge.settings.values.stores import aws_credentials
 from target_bridge.mapped import Mapped
 from target_bridge.origin import given_state, meltano_state

@@ -135,7 +135,7 @@ class Table:
         assert self.rows() == self.lake.listed() == self.after
         assert self.lake.log.view(self.lake.log.head()).state == {"last": self.after[-1]}
         found = verify(self.lake.storage, "p").findings
-        assert [f for f in found if f.severity == "error" and f.check != "owner"] == []
+        assert [f for f in found if f.status == "error" and f.check != "owner"] == []
 
     def steps(self) -> list[str]:
         """The steps of a run that nobody kills."""

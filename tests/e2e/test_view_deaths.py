@@ -105,7 +105,7 @@ class Dying(Lake):
         for stream, rows in meanwhile.items():
             assert rows in (before.get(stream), after[stream]), (stream, at)
         assert before != after
-        assert [one for one in verify(open_storage(self.uri), PIPELINE).findings if one.severity == "error"] == []
+        assert [one for one in verify(open_storage(self.uri), PIPELINE).findings if one.status == "error"] == []
         return died
 
 

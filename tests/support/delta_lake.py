@@ -84,7 +84,7 @@ class DeltaLake:
     def problems(self) -> list[str]:
         """What `verify` says of the table, and of its files."""
         found = verify(self.storage, "p").findings
-        return [f"{f.check}: {f.problem}" for f in found if f.check not in self.not_checked]
+        return [f"{f.check}: {f.text}" for f in found if f.check not in self.not_checked]
 
     def make_another(self) -> None:
         """Have somebody else make a table where ours would be."""

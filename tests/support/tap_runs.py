@@ -18,10 +18,10 @@ import duckdb
 
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.storage import Storage, open_storage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.tables import INTEGER
 
 SENDS = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"

@@ -68,20 +68,10 @@ def list_(selection: Selection, json_output: bool) -> int:
 
 def _facts(chosen: ChosenPipeline, *, several: bool) -> list[dict[str, Any]]:
     """The facts of each table of a pipeline; of several pipelines, one without a commit has none."""
+    from bridge.read.query.status import table_facts
+
     _, snapshot = committed(chosen.pipeline, required=not several)
-    return [
-        {
-            "pipeline": chosen.pipeline.name,
-            "stream": stream,
-            "kind": "view" if live.view else "table",
-            "folder": live.folder,
-            "format": live.format,
-            "rows": live.rows,
-            "files": len(live.files),
-            "bytes": sum(file.size for file in live.files.values()),
-        }
-        for stream, live in sorted(snapshot.tables.items())
-    ]
+    return [{"pipeline": chosen.pipeline.name, **facts} for facts in table_facts(snapshot)]
 
 
 _one_stream = stream_option("Which table; not needed if there is only one.")

@@ -14,7 +14,7 @@ from rich.text import Text
 from bridge.cli.listing import Listing
 from bridge.cli.options import json_option, pipeline_verb, view_verb
 from bridge.cli.selection import ChosenPipeline, Selection
-from bridge.cli.show import as_json, console, count, count_of, note, print_table
+from bridge.cli.show import as_json, console, count, count_of, marked, note, print_table
 from bridge.cli.survey import one_or_all, pipeline_names
 from bridge.errors import SettingsError, did_you_mean
 from bridge.lake.records import HIDDEN
@@ -145,10 +145,10 @@ def _verdict(chosen: ChosenPipeline, one: CheckedView, commit: int | None) -> di
 def _say(one: CheckedView) -> None:
     of = f"{count_of(one.groups, 'group')}, commit {one.commit}"
     if not one.problem:
-        console().print(Text.assemble(("✓", "green"), f" {one.view}: {of}"), soft_wrap=True)
+        console().print(marked("ok", f"{one.view}: {of}"), soft_wrap=True)
         return
     keys = f", {count_of(one.differing, 'key')} differ{'s' * (one.differing == 1)}" if one.differing else ""
-    console().print(Text.assemble(("✗", "red"), f" {one.view}: {one.problem}{keys}; {of}"), soft_wrap=True)
+    console().print(marked("error", f"{one.view}: {one.problem}{keys}; {of}"), soft_wrap=True)
     for difference in one.differences:
         console().print(Text(f"  {_pairs(difference.key)}: {_sides(difference)}"), soft_wrap=True)
     if more := one.differing - len(one.differences):

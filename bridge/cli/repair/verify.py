@@ -12,17 +12,17 @@ from rich.text import Text
 from bridge.cli.events import report as report_error
 from bridge.cli.options import json_option, pipelines_verb
 from bridge.cli.selection import ChosenPipeline, Selection, typed
-from bridge.cli.show import as_json, console, count, count_of, size
+from bridge.cli.show import as_json, console, count, count_of, marked, size
 from bridge.errors import BridgeError
+from bridge.findings import Finding, worst
 from bridge.lake.storage import Storage
 from bridge.load.run.last_commit import LastCommits
 
 if TYPE_CHECKING:
-    from bridge.operate.verify.finding import Finding
+    from bridge.operate.verify.report import Report
 
 _SHOWN = 20
 """How many findings of one kind are shown; `--json` has all of them."""
-_MARKS = {"error": ("red", "✗"), "warning": ("yellow", "!"), "ok": ("green", "✓")}
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) ->
     if several and not quiet:
         console().print(Text(name, "bold"))
     if not quiet:
-        _say(report.to_json(), typed(chosen.pipeline))
+        _say(report, typed(chosen.pipeline))
     mended: list[str] = []
     # An active run hides findings, so look again after it. In an unmounted folder nothing must be written.
     if repair and not emptied and (report.findings or report.running):
@@ -78,44 +78,40 @@ def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) ->
         if not quiet:
             for line in mended:
                 _print("green", "mended:", line)
-            _say(report.to_json(), typed(chosen.pipeline))
+            _say(report, typed(chosen.pipeline))
     return {"format": 1, "pipeline": name, **report.to_json(), "mended": mended}
 
 
 def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
     """The finding for an empty lake that this project has written to; None if it has not."""
-    from bridge.operate.verify.finding import error
+    from bridge.operate.verify.report import error
 
     noted = commits.of(storage)
     text = f"is empty, {commits.tell(noted)}" if noted else ""
     return error("commits", f".bridge/{commits.pipeline}", text, commits.hint) if noted else None
 
 
-def _say(facts: dict[str, Any], name: str) -> None:
+def _say(report: Report, name: str) -> None:
     shown: dict[str, int] = {}
-    for finding in facts["findings"]:
-        shown[finding["check"]] = place = shown.get(finding["check"], 0) + 1
+    for finding in report.findings:
+        shown[finding.check] = place = shown.get(finding.check, 0) + 1
         if place <= _SHOWN:
-            style, mark = _MARKS[finding["severity"]]
-            console().print(
-                Text.assemble((f"{mark} ", style), f"{finding['file']}: {finding['found']}"), soft_wrap=True
-            )
-            console().print(Text(f"  fix: {finding['fix'].replace('NAME', name)}"), soft_wrap=True)
+            console().print(marked(finding.status, finding.sentence), soft_wrap=True)
+            console().print(Text(f"  fix: {finding.fix.replace('NAME', name)}"), soft_wrap=True)
     for check, number in shown.items():
         if number > _SHOWN:
             console().print(f"  and {count(number - _SHOWN)} more like these of the {check}; --json has them all")
-    errors = sum(finding["severity"] == "error" for finding in facts["findings"])
-    warnings = len(facts["findings"]) - errors
-    summary = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if facts["findings"] else "all is well"
-    if not facts["findings"] and not facts["commit"]:
-        _print("yellow", "!", f"nothing to verify: the lake has no commit of {name}")
+    if not report.findings and not report.head:
+        console().print(marked("warning", f"nothing to verify: the lake has no commit of {name}"), soft_wrap=True)
         return
-    counts = _counts(facts)
-    if not facts["commit"]:
+    errors, warnings = report.errors, len(report.findings) - report.errors
+    summary = f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}" if report.findings else "all is well"
+    counts = _counts(report.to_json())
+    if not report.head:
         counts = f"nothing is committed, so no reader sees a row; singer-bridge runs show {name} says how the run ended"
-    _print(*_MARKS["error" if errors else "warning" if warnings else "ok"], f"{summary}: {counts}")
-    if facts["running"]:
-        text = f"run {facts['running']} holds the pipeline: what it is about to write was not checked"
+    console().print(marked(worst(report.findings), f"{summary}: {counts}"), soft_wrap=True)
+    if report.running:
+        text = f"run {report.running} holds the pipeline: what it is about to write was not checked"
         _print("bold", "note:", text)
 
 

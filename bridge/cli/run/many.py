@@ -17,11 +17,11 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, moment
 from bridge.errors import EngineError, Interrupted
 from bridge.exact_json import loads
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.serve.service.assignment import SparkSettings
+from bridge.settings.values.request import Request
 
 _WORTH_WAITING = timedelta(minutes=15)
 """Up to this interval of `--every`, Spark stays up between runs, with 600 MB."""

@@ -12,10 +12,10 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import as_json, console, count, note, print_table
 from bridge.errors import LakeError
 from bridge.exact_json import dumps
-from bridge.load.run.plan import Request
 from bridge.load.run.planning.dry_run import Plan, dry_run
 from bridge.operate.project.clashes import clash
 from bridge.protocol.singer.moves import short_bookmark
+from bridge.settings.values.request import Request
 
 
 def plan(

@@ -18,12 +18,12 @@ from bridge.cli import events, set_up_output
 from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
 from bridge.exact_json import dumps
-from bridge.load.run.plan import Request
 from bridge.load.run.stop import Stop
 from bridge.load.spark.warm import ahead
 from bridge.serve.service.assignment import Ahead, RunnerReport, SparkSettings
 from bridge.serve.service.runners import Runner
 from bridge.settings.options import is_local
+from bridge.settings.values.request import Request
 
 _STEP = 0.1
 """Seconds within which a signal is passed on."""

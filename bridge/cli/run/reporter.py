@@ -16,11 +16,11 @@ from bridge.cli.selection import ChosenPipeline
 from bridge.cli.show import console, count, count_of, note, print_table, records_of, size
 from bridge.durations import duration
 from bridge.errors import SettingsError
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.serve.launch.launch import attempts
+from bridge.settings.values.request import Request
 
 _NOT_IN_EVENTS = {"format", "state", "state_before", "warnings", "error"}
 """Facts of a run that have an event of their own, or that may be large."""

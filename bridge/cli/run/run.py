@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +16,18 @@ from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
+from bridge.settings.values.request import FLAGS, Request
 
-if TYPE_CHECKING:
-    from bridge.load.run.plan import Request
+_TYPES = {"FILE": click.Path(path_type=Path), "N": click.IntRange(1), "30m": DURATION, "10m": DURATION}
+"""The types of flags that take a value, by its name in `--help`."""
+
+
+def _request_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Give `run` the flags of `Request`."""
+    for flag in reversed(FLAGS.values()):
+        kind = {"type": _TYPES[flag.metavar], "metavar": flag.metavar} if flag.metavar else {"is_flag": True}
+        function = click.option(*flag.words, flag.key, help=flag.help, **kind)(function)
+    return function
 
 
 @click.command()
@@ -29,22 +38,7 @@ if TYPE_CHECKING:
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
 @click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
 @streams_option
-@click.option(
-    "--full", "--full-refresh", is_flag=True, help="Start from the beginning and replace the tables at the end."
-)
-@click.option("--append", is_flag=True, help="With --full: append to append-only tables, which otherwise refuse it.")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Skip the streams that the last run completed before it failed; of several pipelines, those that succeeded.",
-)
-@click.option("--state", "state_file", type=click.Path(path_type=Path), metavar="FILE", help="Start from this STATE.")
-@click.option("--refresh-catalog", is_flag=True, help="Discover again.")
-@click.option("--max-records", type=click.IntRange(1), metavar="N", help="Stop the tap after about this many records.")
-@click.option("--adopt", is_flag=True, help="Add the files that are already in the tables' folders.")
-@click.option("--no-guard", is_flag=True, help="Replace tables even where `guard` would keep the old one.")
-@click.option("--timeout", type=DURATION, metavar="30m", help="Stop a run that takes longer.")
-@click.option("--wait", type=DURATION, metavar="10m", help="Wait this long for a run that holds the pipeline.")
+@_request_options
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
 @json_option("Print one JSON document, and nothing else on stdout.")
@@ -117,7 +111,7 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
 
 def _check(asked: dict[str, Any], *, several: bool) -> None:
     """Raise `SettingsError` for flags that do not go together."""
-    if asked["state_file"] and several:
+    if asked["state"] and several:
         raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
     if asked["keep_going"] and not several:
         raise SettingsError("--keep-going goes with several pipelines", hint="add NAMEs, or --all")
@@ -126,28 +120,17 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
         raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
     if asked["adopt"] and asked["dry_run"]:
         raise SettingsError("--adopt changes tables, --dry-run nothing", hint="leave one of them out")
-    once = ("state_file", "full", "dry_run", "adopt", "no_guard")
+    once = ("state", "full", "dry_run", "adopt", "no_guard")
     if asked["every"] and any(asked[flag] for flag in once):
         hint = "do that once, without --every; then begin with it"
         raise SettingsError("--every goes on from the last bookmark", hint=hint)
 
 
 def _request(asked: dict[str, Any]) -> Request:
-    from bridge.load.run.plan import Request
-
-    return Request(
-        full=asked["full"],
-        append=asked["append"],
-        streams=tuple(asked["streams"]),
-        state=_read_state(asked["state_file"]) if asked["state_file"] else None,
-        refresh_catalog=asked["refresh_catalog"],
-        resume=asked["resume"],
-        max_records=asked["max_records"],
-        adopt=asked["adopt"],
-        guard=not asked["no_guard"],
-        timeout=asked["timeout"],
-        wait=asked["wait"],
-    )
+    given = {name: asked[flag.key] for name, flag in FLAGS.items()}
+    if path := given["state"]:
+        given["state"] = _read_state(path)
+    return Request(**given | {"streams": asked["streams"], "guard": not asked["no_guard"]})
 
 
 def _read_state(path: Path) -> Any:

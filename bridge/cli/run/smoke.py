@@ -16,19 +16,13 @@ from rich.text import Text
 from bridge.cli.options import json_option, pipeline_verb, streams_option
 from bridge.cli.plain import echo
 from bridge.cli.selection import ChosenPipeline, Selection, environment
-from bridge.cli.show import as_json, console, count, count_of, print_table, size
+from bridge.cli.show import as_json, console, count, count_of, marked, print_table, size
 from bridge.durations import duration
 from bridge.errors import SettingsError
 
 if TYPE_CHECKING:
+    from bridge.findings import Finding
     from bridge.operate.smoke.trial import Trial
-
-_MARKS = {
-    "passed": ("green", "✓"),
-    "warning": ("yellow", "!"),
-    "failed": ("red", "✗"),
-    "skipped": ("dim", "-"),
-}
 
 
 @click.command()
@@ -141,7 +135,7 @@ def _report(trial: Trial, command: str, seconds: float, junit: Path | None, *, j
 def _document(trial: Trial, tap: str, seconds: float) -> dict[str, Any]:
     assert trial.first
     checks = [
-        {"check": check, "status": status, "findings": [one.to_json() for one in findings]}
+        {"check": check, "status": status, "findings": [_finding(one) for one in findings]}
         for check, status, findings in trial.verdicts
     ]
     streams = {
@@ -166,21 +160,24 @@ def _document(trial: Trial, tap: str, seconds: float) -> dict[str, Any]:
     }
 
 
+def _finding(one: Finding) -> dict[str, Any]:
+    where = {"stream": one.stream, "pointer": one.pointer, "times": one.times, "example": one.example}
+    return {"check": one.check, "status": one.status, "text": one.text, "hint": one.fix, **where}
+
+
 def _print(trial: Trial, tap: str, seconds: float) -> None:
-    from bridge.operate.smoke.reports import sentence
     from bridge.operate.smoke.verdicts import CHECKS
 
     out, first = console(), trial.first
     assert first
     out.print(Text(tap, "bold"))
     for check, status, findings in trial.verdicts:
-        style, mark = _MARKS[status]
-        text = CHECKS[check] if status in ("passed", "skipped") else sentence(findings[0])
-        line = Text.assemble((f"{mark} ", style), f"{check:<16} ", text)
+        text = CHECKS[check] if status in ("passed", "skipped") else findings[0].sentence
+        line = marked(status, f"{check:<16} ", text)
         out.print(line.append(f" ({findings[0].text})", "dim") if status == "skipped" else line, soft_wrap=True)
         for one in findings[1:] if status not in ("passed", "skipped") else ():
-            out.print(Text(f"  {'':<16} {sentence(one)}"), soft_wrap=True)
-        for hint in dict.fromkeys(one.hint for one in findings if one.hint):
+            out.print(Text(f"  {'':<16} {one.sentence}"), soft_wrap=True)
+        for hint in dict.fromkeys(one.fix for one in findings if one.fix):
             out.print(Text(f"  {'':<16} hint: {hint}", "dim"), soft_wrap=True)
     rate = first.records / trial.seconds if trial.seconds else 0.0
     if first.streams:
@@ -195,9 +192,9 @@ def _print(trial: Trial, tap: str, seconds: float) -> None:
     counts = trial.verdicts.counts
     ending = f"{count_of(counts['warning'], 'warning')}, {counts['skipped']} skipped, {duration(seconds)}"
     if counts["failed"]:
-        out.print(f"[red]✗[/] {count_of(counts['failed'], 'check')} failed, {ending}")
+        out.print(marked("failed", f"{count_of(counts['failed'], 'check')} failed, {ending}"))
     else:
-        out.print(f"[green]✓[/] it works: {count_of(counts['passed'], 'check')} passed, {ending}")
+        out.print(marked("passed", f"it works: {count_of(counts['passed'], 'check')} passed, {ending}"))
 
 
 def _unused(stream: Any) -> str:

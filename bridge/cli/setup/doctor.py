@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from textwrap import wrap
@@ -14,14 +14,12 @@ from rich.text import Text
 
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, settings_in
-from bridge.cli.show import as_json, console, count_of
+from bridge.cli.show import as_json, console, count_of, marked
 from bridge.errors import BridgeError
-from bridge.findings import Check, Finding, error, exit_code, fine, run_checks, warning
+from bridge.findings import Check, Finding, error, exit_code, fine, run_checks, warning, worst
 from bridge.load.tap.source import home_folder
 from bridge.load.tap.stderr import LAST_LINES
 from bridge.settings.load import FILE_NAME, Settings, find_file
-
-_MARKS = {"ok": ("green", "✓"), "warning": ("yellow", "!"), "error": ("red", "✗")}
 
 
 @click.command()
@@ -119,19 +117,19 @@ def _pipeline_checks(chosen: ChosenPipeline) -> list[Check]:
     return [*lake_checks(pipeline), *spool_checks(pipeline, chosen.home), *tap]
 
 
-def _document(findings: Iterable[tuple[str | None, Finding]]) -> dict[str, Any]:
-    checks = [{"pipeline": place, **finding.to_json()} for place, finding in findings]
-    states = {check["status"] for check in checks}
-    worst = next((status for status in ("error", "warning") if status in states), "ok")
-    return {"format": 1, "status": worst, "checks": checks}
+def _document(findings: Sequence[tuple[str | None, Finding]]) -> dict[str, Any]:
+    checks = [
+        {"pipeline": place, "check": one.check, "status": one.status, "found": one.text, "fix": one.fix}
+        for place, one in findings
+    ]
+    return {"format": 1, "status": worst([finding for _, finding in findings]), "checks": checks}
 
 
 def _say(place: str | None, finding: Finding, *, first: bool) -> None:
     out = console()
     if first:
         out.print(Text(place or "this machine", "bold"))
-    style, mark = _MARKS[finding.status]
-    _folded(out, Text.assemble((f"{mark} ", style), f"{finding.check:<15} "), finding.text)
+    _folded(out, marked(finding.status, f"{finding.check:<15} "), finding.text)
     fix, _, output = finding.fix.partition(LAST_LINES)
     for label, text in (("  fix: ", fix.removesuffix("; ")), ("  it said: ", output.lstrip("\n"))):
         for number, line in enumerate(text.splitlines()):
@@ -151,7 +149,6 @@ def _sum_up(findings: list[Finding]) -> None:
     errors, warnings = (sum(finding.status == status for finding in findings) for status in ("error", "warning"))
     out = console()
     if errors:
-        out.print(f"[red]✗[/] {count_of(errors, 'error')}, {count_of(warnings, 'warning')}")
+        out.print(marked("error", f"{count_of(errors, 'error')}, {count_of(warnings, 'warning')}"))
     else:
-        verdict = f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"
-        out.print(f"[green]✓[/] {verdict}")
+        out.print(marked("ok", f"works, {count_of(warnings, 'warning')}" if warnings else "all is fine"))

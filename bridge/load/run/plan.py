@@ -1,13 +1,11 @@
-"""`Request`: what the caller wants of a run. `LoadPlan` and `RunContext`: what the parts of its load get."""
+"""`LoadPlan` and `RunContext`: what the parts of a load get."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-from bridge.errors import SettingsError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.lease import Lease
 from bridge.lake.records import TapGroup
@@ -23,79 +21,6 @@ from bridge.load.run.trace import RunTrace
 from bridge.load.slots.guard import SlotGuard
 from bridge.load.tap.stdin import Piped
 from bridge.settings.options import Pipeline
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The caller's request for this run, beyond its settings.
-
-    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
-    is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
-    know it before the run starts; a retry gets another one. `attempt` is above 1 if the process of an earlier
-    attempt was killed.
-    """
-
-    full: bool = False
-    append: bool = False
-    streams: tuple[str, ...] = ()
-    state: Any = None
-    refresh_catalog: bool = False
-    resume: bool = False
-    max_records: int | None = None
-    adopt: bool = False
-    guard: bool = True
-    timeout: timedelta | None = None
-    wait: timedelta | None = None
-    batch: str | None = None
-    run_id: str | None = None
-    attempt: int = 1
-
-    def to_record(self) -> dict[str, Any]:
-        """The fields of it that the run record has."""
-        asked = {
-            "full": self.full,
-            "append": self.append,
-            "streams": list(self.streams),
-            "resume": self.resume,
-            "max_records": self.max_records,
-        }
-        requested = {name: value for name, value in asked.items() if value not in (None, False, [])}
-        return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
-
-    def begins_anew(self, pipeline: Pipeline) -> bool:
-        """Whether the run loads from the start: as asked, or as the settings have every run do."""
-        return self.full or not pipeline.incremental.enabled
-
-    def check(self, pipeline: Pipeline) -> None:
-        """Raise `SettingsError` for flags that contradict the settings: such a run leaves no record."""
-        if not self.begins_anew(pipeline):
-            return
-        if self.resume:
-            hint = "a full run begins every table anew; leave one of them out"
-            raise SettingsError("--resume and --full contradict each other", hint=hint)
-        if self.max_records is not None:
-            hint = "run without --max-records, or not in full"
-            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
-        if not self.append and pipeline.appends_only(self.streams):
-            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
-            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
-
-    @property
-    def is_narrowed(self) -> bool:
-        """Whether it asks for less than all: some streams, those that are left, or so many records."""
-        return bool(self.streams or self.resume or self.max_records is not None)
-
-    def __post_init__(self) -> None:
-        """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
-        if self.append and not self.full:
-            raise SettingsError("--append goes with --full", hint="a plain run appends already")
-        if self.state is not None and not isinstance(self.state, dict):
-            raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
-        if self.max_records is not None and self.max_records < 1:
-            raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
-        for name, duration in (("timeout", self.timeout), ("wait", self.wait)):
-            if duration is not None and not isinstance(duration, timedelta):
-                raise SettingsError(f"{name} is not a duration", hint="give a datetime.timedelta")
 
 
 @dataclass(slots=True)

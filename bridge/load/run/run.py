@@ -22,7 +22,7 @@ from bridge.load.run.checks.failure_hints import explained
 from bridge.load.run.checks.table_guard import without_limits
 from bridge.load.run.execution import Execution
 from bridge.load.run.last_commit import LastCommits
-from bridge.load.run.plan import Request, RunContext
+from bridge.load.run.plan import RunContext
 from bridge.load.run.planning.run_plan import RunPlan, Selection, check_start, open_bucket, plan_run
 from bridge.load.run.result import Result
 from bridge.load.run.scratch import Scratch
@@ -33,6 +33,7 @@ from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.values.request import Request
 
 
 class Run:

@@ -7,10 +7,10 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.exact_json import dumps
-from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.operate.smoke.trial import Trial
+from bridge.settings.values.request import Request
 
 
 def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:

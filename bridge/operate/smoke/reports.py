@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from bridge.operate.smoke.verdicts import CHECKS, Finding, Verdicts
-
-
-def sentence(finding: Finding) -> str:
-    """A finding on one line: where, what, how often, and the first example."""
-    where = f"{finding.stream or ''}{finding.pointer}"
-    times = f" ({finding.times:,} times)" if finding.times > 1 else ""
-    example = f": {finding.example}" if finding.example else ""
-    return f"{where + ': ' if where else ''}{finding.text}{times}{example}"
+from bridge.operate.smoke.verdicts import CHECKS, Verdicts
 
 
 def junit(tap: str, verdicts: Verdicts, seconds: float) -> bytes:
@@ -24,9 +16,9 @@ def junit(tap: str, verdicts: Verdicts, seconds: float) -> bytes:
     suite = SubElement(suites, "testsuite", {"name": f"smoke {tap}", "errors": "0", "time": f"{seconds:.3f}", **totals})
     for check, status, findings in verdicts:
         case = SubElement(suite, "testcase", {"classname": tap, "name": check, "time": "0"})
-        text = "\n".join(f"{sentence(one)}\n  {one.hint}" if one.hint else sentence(one) for one in findings)
+        text = "\n".join(f"{one.sentence}\n  {one.fix}" if one.fix else one.sentence for one in findings)
         if status == "failed":
-            SubElement(case, "failure", {"message": sentence(findings[0])}).text = text
+            SubElement(case, "failure", {"message": findings[0].sentence}).text = text
         elif status == "skipped":
             SubElement(case, "skipped", {"message": findings[0].text})
         elif text:
@@ -39,7 +31,7 @@ def workflow_commands(verdicts: Verdicts) -> list[str]:
     """GitHub's workflow commands for failures and warnings."""
     kinds = {"failed": "error", "warning": "warning"}
     return [
-        f"::{kinds[one.status]} title=smoke {_property(check)}::{_escaped(sentence(one))}"
+        f"::{kinds[one.status]} title=smoke {_property(check)}::{_escaped(one.sentence)}"
         for check, _, findings in verdicts
         for one in findings
         if one.status in kinds
@@ -59,6 +51,6 @@ def markdown(tap: str, verdicts: Verdicts) -> str:
     marks = {"passed": "✅", "warning": "⚠️", "failed": "❌", "skipped": "⏭️"}
     lines = [f"### `{tap}`", "", "| | check | found |", "|---|---|---|"]
     for check, status, findings in verdicts:
-        text = "<br>".join(sentence(one).replace("|", "\\|").replace("<", "&lt;") for one in findings) or CHECKS[check]
+        text = "<br>".join(one.sentence.replace("|", "\\|").replace("<", "&lt;") for one in findings) or CHECKS[check]
         lines.append(f"| {marks[status]} | {check} | {text} |")
     return "\n".join(lines) + "\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-Status = Literal["passed", "warning", "failed", "skipped"]
+from bridge.findings import Finding, Status
 
 CHECKS = {
     "about": "--about says what it is, as JSON",
@@ -33,25 +33,6 @@ CHECKS = {
 """The checks in the order of the report, and what each checks."""
 
 
-@dataclass(slots=True)
-class Finding:
-    """One problem, once for all records that have it."""
-
-    check: str
-    status: Status
-    text: str
-    hint: str = ""
-    stream: str | None = None
-    pointer: str = ""
-    """JSON pointer of the value inside the record, or of the place inside the schema."""
-    times: int = 1
-    example: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints it."""
-        return asdict(self)
-
-
 @dataclass
 class Verdicts:
     """All findings, by their subject. A check that was made and has no finding has passed."""
@@ -64,9 +45,8 @@ class Verdicts:
         self.made.add(finding.check)
         key = (finding.check, finding.stream, finding.pointer, finding.text)
         if earlier := self._findings.get(key):
-            earlier.times += finding.times
-        else:
-            self._findings[key] = finding
+            finding = replace(earlier, times=earlier.times + finding.times)
+        self._findings[key] = finding
 
     def fail(self, check: str, text: str, hint: str = "", **about: Any) -> None:
         self.add(Finding(check, "failed", text, hint, **about))

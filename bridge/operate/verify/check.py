@@ -8,14 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from bridge.errors import CorruptLake
+from bridge.findings import Finding
 from bridge.lake.lease import lease_of
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import pipeline_key
 from bridge.lake.storage import Storage
 from bridge.operate.verify.derived import derived, lake
 from bridge.operate.verify.files import CheckedFiles
-from bridge.operate.verify.finding import Finding, Report, error
 from bridge.operate.verify.history import History
+from bridge.operate.verify.report import Report, error
 
 _LOOKS = 3
 _PAUSE = timedelta(milliseconds=500)

@@ -7,17 +7,18 @@ from typing import Any
 
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
+from bridge.findings import Finding, Mend
 from bridge.lake.commit.cleanup import stale_pending
 from bridge.lake.commit.manifests import listed_files, manifest_body, manifest_keys
 from bridge.lake.commit.state_file import read_state_file, state_key
+from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot, add_of
 from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.paths import last_name, pipeline_key, table_and_name
 from bridge.lake.records import FORMAT, TableState
 from bridge.lake.stream_files import stream_file, wrong_facts
-from bridge.operate.verify.finding import Finding, Mend, error, warning
 from bridge.operate.verify.history import History
-from bridge.operate.verify.tablelogs import own_log
+from bridge.operate.verify.report import error, warning
 
 _BACKUP = "restore it from a backup of the bucket"
 
@@ -45,7 +46,7 @@ def derived(history: History, snapshot: Snapshot, *, unfinished: bool, running: 
         yield from _owner(log, stream, table)
         if stream not in changing:
             yield from _manifests(log, stream, table)
-            yield from own_log(log, stream, table)
+            yield from _own_log(log, stream, table)
         yield from _schema(log, table)
         if not running and not table.view:
             yield from _stream(log, snapshot, stream, table)
@@ -99,6 +100,31 @@ def _manifests(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
         else:
             problem = "is missing" if data is None else "does not list the table's files"
             yield error("manifest", key, f"{problem}: its readers get other rows", mend=mend)
+
+
+def _own_log(log: Log, stream: str, table: TableState) -> Iterator[Finding]:
+    """Check a table's own log against ours: only if they agree do readers of either see the same files and rows."""
+    if not table.has_own_log:
+        return
+    key, mend = table.folder, Mend("table log", stream)
+    try:
+        own = TableLogs(log).of(table.folder, stream, table.format)
+        key, existing = own.key, own.look()
+        misleading = own.misleading()
+    except BridgeError as failure:
+        yield error("table log", key, failure.message, failure.hint)
+        return
+    if existing.version < 0:
+        if table.schema is not None:
+            yield error("table log", key, f"is missing: readers of the {own.kind} table find none", mend=mend)
+        return
+    more, less = existing.files - table.files.keys(), table.files.keys() - existing.files
+    if more or less:
+        parts = [f"{len(names):,} file(s) {what}" for names, what in ((more, "too many"), (less, "too few")) if names]
+        yield error("table log", key, f"names {' and '.join(parts)}: its readers get other rows", mend=mend)
+    elif misleading:
+        problem = f"has statistics of {len(misleading):,} file(s) by which some readers leave out rows"
+        yield error("table log", key, f"{problem} that a filter asks for", mend=mend)
 
 
 def _schema(log: Log, table: TableState) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from bridge.errors import BridgeError, LakeError
+from bridge.findings import Finding, Mend
 from bridge.lake.formats.registry import OWN_LOGS
 from bridge.lake.log import Snapshot
 from bridge.lake.ownership import Owner, owners_of, tables_of
@@ -16,8 +17,8 @@ from bridge.lake.presence import ABSENT, wrong_size
 from bridge.lake.records import LiveFile, TableState
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
-from bridge.operate.verify.finding import Finding, Mend, error, warning
 from bridge.operate.verify.history import History
+from bridge.operate.verify.report import error, warning
 from bridge.operate.verify.unpublished import UnpublishedCommit
 
 _AT_ONCE = 1000

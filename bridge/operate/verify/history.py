@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.errors import CorruptLake, LakeError
+from bridge.findings import Finding
 from bridge.lake.log import SNAPSHOT_EVERY, Log, Snapshot, storage_changes
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage.parallel import parallel_map
-from bridge.operate.verify.finding import Finding, error
+from bridge.operate.verify.report import error
 
 _AT_ONCE = 500
 """How many records are held in memory."""

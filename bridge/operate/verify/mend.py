@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.errors import CorruptLake
+from bridge.findings import Finding, Mend
 from bridge.lake.commit.committer import FILES_CHANGED, Committer
 from bridge.lake.commit.manifests import write_manifests
 from bridge.lake.commit.open import open_pipeline
@@ -22,7 +23,7 @@ from bridge.lake.runs import new_run_id
 from bridge.lake.storage import Add, Change, Missing, Remove, Storage
 from bridge.lake.stream_files import StreamFiles
 from bridge.operate.verify.check import Verifier
-from bridge.operate.verify.finding import Finding, Mend, Report
+from bridge.operate.verify.report import Report
 
 _BY_RECOVERY = ("recover", "publish", "manifest")
 
@@ -36,7 +37,7 @@ def repair(storage: Storage, pipeline: str) -> tuple[list[str], Report]:
     before = verifier.look(*lease_of(storage, pipeline)).findings
     for finding in before:
         if finding.check == "commits" and not finding.mend:
-            raise CorruptLake(finding.problem, hint=finding.fix, file=finding.file)
+            raise CorruptLake(finding.text, hint=finding.fix, file=finding.file)
     lease = take(storage, pipeline, run)
     try:
         report = verifier.look(lease.last)

@@ -1,4 +1,4 @@
-"""How a pipeline stands: its last run, its bookmarks and their age, who holds it. Of `status`, and of the page."""
+"""How a pipeline stands: its last run, bookmarks and tables, who holds it. The command line and the page show it."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def pipeline_status(
         "held_by": held and _held_by(held),
         "ahead": list(ids_ahead(run_ids(storage, name), now)),
     }
+
+
+def table_facts(view: Snapshot) -> list[dict[str, Any]]:
+    """The tables of a pipeline, as `tables list --json` and the page's API have them."""
+    return [
+        {
+            "stream": stream,
+            "kind": "view" if table.view else "table",
+            "folder": table.folder,
+            "format": table.format,
+            "rows": table.rows,
+            "files": len(table.files),
+            "bytes": sum(file.size for file in table.files.values()),
+        }
+        for stream, table in sorted(view.tables.items())
+    ]
 
 
 def ahead_text(ids: Sequence[str]) -> str:

@@ -3,12 +3,10 @@
 Enters: the run records and the commit log. Leaves: messages to the receivers that bridge.yaml names.
 
 ```
-after_run.py      what happens after a run, and at each look at the clock; read this first
-facts.py          which facts are new: a run beside the run before it; stale or dead pipelines
-receivers.py      each receiver in a thread of its own, with a deadline
-notifications.py  apprise
-lineage.py        OpenLineage events
-metrics.py        Prometheus: a text, and a file for node_exporter
+after_run.py  what happens after a run, and at each look at the clock: each receiver in a thread; read this first
+facts.py      which facts are new: a run beside the run before it; stale or dead pipelines
+lineage.py    OpenLineage events
+metrics.py    Prometheus: a text, and a file for node_exporter
 ```
 All of it comes after the run's last commit and changes nothing in the lake. A crash here loses messages, never rows.
 """

@@ -25,13 +25,13 @@ from bridge.errors import (
     TimedOut,
 )
 from bridge.lake.storage import Storage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.run import Run
 from bridge.load.run.stop import Stop
 from bridge.serve.facts.after_run import after_run, end_lineage
 from bridge.serve.facts.lineage import Lineage
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 _TURN = threading.Lock()
 """A process has one Spark: runs that several threads start take turns."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
 from bridge.load.run.trace import record_refused
@@ -18,6 +17,7 @@ from bridge.protocol.singer.state_edits import plain
 from bridge.serve.launch.launch import launch
 from bridge.settings.load import Settings, read_settings
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 
 class Project:

@@ -7,7 +7,7 @@ runs.py          start, stop and look at runs: what a page calls; service.py: th
 timetable.py     when each pipeline is due; past_runs.py: what was missed, by the run records
 run_queue.py     runs that wait, and runs under way; runner.py: the process of one run
 clock.py         what only the clock shows of a pipeline: it is stale, its run died
-looks.py         threads that look at buckets, for which nobody waits
+bucket_pool.py   threads that look at buckets, for which nobody waits
 current_settings.py  bridge.yaml as it is, or as it was when it was last right
 web/             the page and the HTTP API; client.py asks it
 ```

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.exact_json import dumps
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
 from bridge.serve.service.assignment import RunnerReport
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 if TYPE_CHECKING:
     from bridge.load.run.run import Run

@@ -10,8 +10,8 @@ from bridge.errors import BridgeError
 from bridge.lake.storage import lake_of
 from bridge.serve.facts.after_run import look_at_clock
 from bridge.serve.facts.facts import Fact
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.log import ServiceLog
-from bridge.serve.service.looks import Looks
 from bridge.settings.options import Pipeline
 
 _EVERY = 60.0
@@ -26,7 +26,7 @@ class Clock:
     def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._due = 0.0
-        self._pool = Looks(_AT_ONCE, "clock")
+        self._pool = BucketPool("clock", _AT_ONCE)
         self._looks: dict[str, Future[tuple[list[Fact], list[str]]]] = {}
         self._unreadable: set[str] = set()
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.load.run.plan import Request
+from bridge.settings.values.request import FLAGS, Request
 
-_FLAGS: dict[str, tuple[str, bool]] = {
-    "--full": ("full", True),
-    "--append": ("append", True),
-    "--resume": ("resume", True),
-    "--refresh-catalog": ("refresh_catalog", True),
-    "--no-guard": ("guard", False),
-}
+SWITCHES = {flag.words[0]: name for name, flag in FLAGS.items() if "service" in flag.doors}
+"""The field that each sets."""
 _STREAMS = ("--stream", "-s")
 
 
@@ -28,11 +23,10 @@ def read_request(options: tuple[str, ...]) -> Request:
             if stream is None:
                 raise SettingsError("--stream needs a name", hint="give it as the next word")
             streams.append(stream)
-        elif word in _FLAGS:
-            name, value = _FLAGS[word]
-            values[name] = value
+        elif word in SWITCHES:
+            values[SWITCHES[word]] = not word.startswith("--no-")
         else:
-            flags = [*_FLAGS, _STREAMS[0]]
+            flags = [*SWITCHES, _STREAMS[0]]
             hint = did_you_mean(word, flags) or f"there are {', '.join(flags)}"
             raise SettingsError("a run of the service has no such flag", hint=hint, flag=word)
     return Request(streams=tuple(streams), **values)

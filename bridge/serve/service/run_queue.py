@@ -20,7 +20,6 @@ from bridge.errors import BridgeError, LakeError, PipelineHeld, SettingsError, d
 from bridge.lake.lease import require_free
 from bridge.lake.runs import new_run_id
 from bridge.lake.storage import lake_of
-from bridge.load.run.plan import Request
 from bridge.serve.service.assigned import Assignment
 from bridge.serve.service.assignment import RunnerReport, SparkSettings
 from bridge.serve.service.current_settings import CurrentSettings
@@ -32,6 +31,7 @@ from bridge.serve.service.runs import LiveRun
 from bridge.serve.service.timetable import Due, Timetable, utc_now
 from bridge.settings.options import Pipeline
 from bridge.settings.values.cron import next_time, zone
+from bridge.settings.values.request import Request
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds until a held pipeline is looked at again; the pause doubles each time."""

@@ -18,10 +18,10 @@ from bridge.errors import BridgeError, SettingsError
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.tap.source import home_folder
 from bridge.serve.service.assignment import SparkSettings
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.clock import Clock
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
-from bridge.serve.service.looks import Looks
 from bridge.serve.service.past_runs import served_until
 from bridge.serve.service.run_queue import RunQueue
 from bridge.serve.service.runners import Runners
@@ -51,7 +51,7 @@ class PipelineService:
         self.runs = RunQueue(
             self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
         )
-        self._pool = Looks(_LOOKS, "past-runs")
+        self._pool = BucketPool("past-runs", _LOOKS)
         self._looks: dict[str, Future[datetime | None]] = {}
         self._look_after: dict[str, float] = {}
         self._signals: list[int] = []

@@ -16,10 +16,10 @@ from bridge.cli.run.progress import Progress
 from bridge.cli.run.reporter import summary
 from bridge.errors import TapError
 from bridge.lake.runs import RunFile, log_key
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Counts
 from bridge.load.run.run import Run
 from bridge.settings.load import load
+from bridge.settings.values.request import Request
 from tests.support.shelf import Shelf, record, schema, state
 from tests.support.shell import Typed
 

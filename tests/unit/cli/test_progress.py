@@ -10,11 +10,11 @@ import pytest
 
 from bridge.cli.run.progress import Progress
 from bridge.cli.show import console
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Counts
 from bridge.load.run.run import Run
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from bridge.lake.runs import (
     read_runs,
 )
 from bridge.lake.storage import Storage, open_storage
-from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import wire
 
 

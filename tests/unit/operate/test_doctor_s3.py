@@ -33,7 +33,9 @@ class Doctor:
         """Return the exit code and the findings about the bucket."""
         found = list(run_checks(lake_checks(load(self._file, {}).pipeline(None))))
         assert all(finding.fix for finding in found if finding.status != "ok")
-        return exit_code(found), [finding.to_json() for finding in found]
+        return exit_code(found), [
+            {"check": one.check, "status": one.status, "found": one.text, "fix": one.fix} for one in found
+        ]
 
     def refuse(self, match: str, code: str = "AccessDenied", status: int = 403) -> None:
         self.s3.fault("error", match, status=status, code=code, times=None)

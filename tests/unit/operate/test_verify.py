@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import CorruptLake, PipelineHeld
+from bridge.findings import Finding
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.recover import recover
 from bridge.lake.lease import take
@@ -23,7 +24,6 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.spool.folder import SpoolFolder
 from bridge.operate.verify.check import verify
-from bridge.operate.verify.finding import Finding
 from bridge.operate.verify.mend import repair
 from tests.support.dying import die_at
 from tests.support.lake import FIRST, Lake
@@ -66,8 +66,8 @@ def found(lake: Lake) -> list[tuple[str, str]]:
     before = lake.everything()
     findings = verify(lake.storage, "shop").findings
     assert lake.everything() == before
-    assert all(finding.fix and finding.problem and finding.file for finding in findings)
-    return [(finding.severity, finding.check) for finding in findings]
+    assert all(finding.fix and finding.text and finding.file for finding in findings)
+    return [(finding.status, finding.check) for finding in findings]
 
 
 def only(lake: Lake) -> Finding:
@@ -145,7 +145,7 @@ def test_what_is_mended(lake: Lake, name: str) -> None:
     damage, severity, check = MENDED[name]
     damage(lake)
     assert set(found(lake)) == {(severity, check)}
-    assert only(lake).to_json()["repairable"]
+    assert only(lake).mend
     done, report = repair(lake.storage, "shop")
     assert done
     assert report.findings == verify(lake.storage, "shop").findings == []
@@ -189,7 +189,7 @@ def test_a_ghost_where_nobody_knows_whose_the_table_is(lake: Lake) -> None:
 def test_what_state_json_said_is_kept(lake: Lake) -> None:
     """A `state.json` that nobody can read is set aside, not thrown away."""
     lake.storage.write(".bridge/shop/state.json", b'{"bookmarks": ')
-    assert "no run starts" in only(lake).problem
+    assert "no run starts" in only(lake).text
     repair(lake.storage, "shop")
     assert (lake.root / ".bridge/shop/state.json.damaged").read_bytes() == b'{"bookmarks": '
 
@@ -216,7 +216,7 @@ def test_a_lake_that_was_moved(lake: Lake, tmp_path: Path) -> None:
     moved = Lake(tmp_path / "moved")
     shutil.copytree(lake.root, moved.root)
     assert set(found(moved)) == {("warning", "manifest")}
-    assert str(lake.root) in verify(moved.storage, "shop").findings[0].problem
+    assert str(lake.root) in verify(moved.storage, "shop").findings[0].text
     assert repair(moved.storage, "shop")[1].findings == []
     assert str(moved.root) in (moved.root / ".bridge/tables/shop/users.manifest").read_text()
 
@@ -251,7 +251,7 @@ def test_lost_rows(lake: Lake, name: str) -> None:
     damage, text = LOST[name]
     damage(lake)
     assert found(lake) == [("error", "files")]
-    assert text in only(lake).problem
+    assert text in only(lake).text
     assert "rollback 2 NAME" in only(lake).fix
     assert "--full -s orders" in only(lake).fix
     done, report = repair(lake.storage, "shop")
@@ -264,7 +264,7 @@ def test_other_rows(lake: Lake) -> None:
     path = lake.root / ".bridge/shop/commits" / f"{3:020d}.json"
     path.write_text(path.read_text().replace('"rows": 2', '"rows": 3'))
     assert set(found(lake)) == {("error", "files"), ("warning", "streams")}
-    assert "2 rows, and the log says 3; it holds 3 rows of commit 3" in verify(lake.storage, "shop").findings[0].problem
+    assert "2 rows, and the log says 3; it holds 3 rows of commit 3" in verify(lake.storage, "shop").findings[0].text
 
 
 OTHERS: dict[str, tuple[Callable[[Lake], object], str, str, str]] = {
@@ -308,7 +308,7 @@ def test_what_only_a_person_can_mend(lake: Lake, name: str) -> None:
     damage(lake)
     assert set(found(lake)) == {(severity, check)}
     first = verify(lake.storage, "shop").findings[0]
-    assert text in first.problem + first.fix
+    assert text in first.text + first.fix
     assert first.mend is None
 
 
@@ -331,8 +331,8 @@ def test_a_damaged_log(lake: Lake, text: str, said: str) -> None:
     path.write_text(text) if text else path.unlink()
     findings = verify(lake.storage, "shop").findings
     assert [finding.check for finding in findings] == ["commits", "commits"]
-    assert said in findings[0].problem
-    assert "nobody can know" in findings[1].problem
+    assert said in findings[0].text
+    assert "nobody can know" in findings[1].text
     before = lake.everything()
     with pytest.raises(CorruptLake):
         repair(lake.storage, "shop")
@@ -408,7 +408,7 @@ def test_a_dead_run_is_told_from_a_live_one(lake: Lake) -> None:
     with pytest.raises(PipelineHeld):
         repair(lake.storage, "shop")
     lease.close(head=6, clean=False)
-    severities = {(finding.check, finding.severity) for finding in verify(lake.storage, "shop").findings}
+    severities = {(finding.check, finding.status) for finding in verify(lake.storage, "shop").findings}
     assert severities == {("commits", "error"), ("manifest", "error"), ("state", "warning")}
     done, report = repair(lake.storage, "shop")
     assert report.findings == []
@@ -472,7 +472,7 @@ def test_a_shared_table(tmp_path: Path) -> None:
     assert len(verify(lake.storage, "p").findings) == 2
     (lake.root / "p/s" / GHOST).write_bytes(b"")
     ghosts = [finding for finding in verify(lake.storage, "p").findings if finding.file.endswith(GHOST)]
-    assert [(ghost.severity, ghost.mend) for ghost in ghosts] == [("warning", None)]
+    assert [(ghost.status, ghost.mend) for ghost in ghosts] == [("warning", None)]
 
 
 def test_half_loaded_tables(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_half_loaded_tables(tmp_path: Path) -> None:
     assert checks(lake) == []
     (lake.root / file["source"]).unlink()
     (finding,) = verify(lake.storage, "p").findings
-    assert (finding.severity, finding.check) == ("warning", "staged")
+    assert (finding.status, finding.check) == ("warning", "staged")
     repair(lake.storage, "p")
     assert (checks(lake), lake.state) == ([], {"bookmarks": {}})
 

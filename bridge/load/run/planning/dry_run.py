@@ -17,7 +17,6 @@ from bridge.lake.storage import Storage
 from bridge.load.run.checks.changed_values import text_columns
 from bridge.load.run.checks.view_outlook import views_of
 from bridge.load.run.last_commit import LastCommits
-from bridge.load.run.plan import Request
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
 from bridge.load.run.result import Result, error_facts
@@ -35,6 +34,7 @@ from bridge.protocol.singer.state import bookmark
 from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.values.request import Request
 
 
 @dataclass(frozen=True, slots=True)

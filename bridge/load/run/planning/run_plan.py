@@ -18,7 +18,6 @@ from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
 from bridge.load.run.checks.resume import completed, leave_out
 from bridge.load.run.last_commit import LastCommits
-from bridge.load.run.plan import Request
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.scratch import check_paths
 from bridge.load.run.tables.declared import whole_tables
@@ -33,6 +32,7 @@ from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, resumable_versions, without
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 Selection = tuple[Catalog | None, set[str]]
 """The catalog that the tap gets, and the names of the streams that are deselected."""

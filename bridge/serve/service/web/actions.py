@@ -21,7 +21,6 @@ from bridge.lake.state.store import StateStore, Stored
 from bridge.load.maintain.rejects.replay import rehearse
 from bridge.load.maintain.rejects.survey import Criteria
 from bridge.load.maintain.resets import reset, would_double
-from bridge.load.run.plan import Request as RunRequest
 from bridge.load.run.planning.dry_run import dry_run
 from bridge.operate.rollback_warnings import rollback_warnings
 from bridge.protocol.singer.state_edits import differences, plain, same
@@ -29,9 +28,12 @@ from bridge.serve.service.web.pages import SAMPLE_BYTES, criteria
 from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import href, page
 from bridge.serve.service.web.site import Site, form, forms, number, site_of
+from bridge.settings.inline import typed_as
+from bridge.settings.values.request import FLAGS
+from bridge.settings.values.request import Request as RunRequest
 
 _CHANGED = "The lake has changed since this page was shown: look at it again."
-_FLAGS = ("full", "append", "resume", "refresh_catalog")
+_FLAGS = {name: flag.words[0] for name, flag in FLAGS.items() if "page" in flag.doors}
 
 
 def _asked(request: Request) -> tuple[Site, ListedPipeline, dict[str, Any]]:
@@ -68,22 +70,15 @@ def run(request: Request) -> Response:
     _required_in_file(site, shown)
     asks_tap = bool(form(request, "plan"))
     if request.method == "POST" and not asks_tap:
-        words = [f"--{flag.replace('_', '-')}" for flag in _FLAGS if form(request, flag)]
+        words = [word for name, word in _FLAGS.items() if form(request, name)]
         words += [word for stream in forms(request, "stream") for word in ("--stream", stream)]
         run_id = site.runs.start(shown.key, *words)
         return RedirectResponse(href("pipelines", shown.key, "runs", run_id), 303)
     asked = request.query_params
     streams = tuple(forms(request, "stream") if asks_tap else filter(None, asked.getlist("stream")))
-    flags = {flag: bool(form(request, flag) if asks_tap else asked.get(flag)) for flag in _FLAGS}
+    flags: dict[str, Any] = {name: bool(form(request, name) if asks_tap else asked.get(name)) for name in _FLAGS}
     pipeline = shown.whole(site.pipelines.file, site.pipelines.environment)
-    requested = RunRequest(
-        full=flags["full"],
-        append=flags["append"],
-        resume=flags["resume"],
-        refresh_catalog=flags["refresh_catalog"],
-        streams=streams,
-    )
-    planned = dry_run(pipeline, shown.home, requested, ask_tap=asks_tap)
+    planned = dry_run(pipeline, shown.home, RunRequest(streams=streams, **flags), ask_tap=asks_tap)
     return page(request, "act_run.html", **head, planned=planned, flags=flags, streams=streams, asks_tap=asks_tap)
 
 
@@ -191,6 +186,4 @@ def _replayed(site: Site, shown: ListedPipeline, asked: Criteria) -> None:
 
 def _typed(shown: ListedPipeline, environment: str | None) -> str:
     """The arguments that choose the pipeline, for hints."""
-    if not shown.in_file:
-        return f"--to {shown.lake.storage.uri} --name {shown.key}"
-    return f"{shown.key} --env {environment}" if environment else shown.key
+    return typed_as(shown.key, environment, None if shown.in_file else shown.lake.storage.uri)

@@ -14,7 +14,9 @@ from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.runs import is_run_id
 from bridge.read.query.runs import latest_runs, stream_results
+from bridge.read.query.status import table_facts
 from bridge.read.query.views import list_views
+from bridge.serve.service.requested import SWITCHES
 from bridge.serve.service.runs import LiveRun
 from bridge.serve.service.web.pipeline_status import PipelineStatus
 from bridge.serve.service.web.site import Site, number, site_of
@@ -22,13 +24,7 @@ from bridge.serve.service.web.site import Site, number, site_of
 _MOST = 1000
 _PATIENCE = 10.0
 """Seconds that a program may wait for a look at all buckets."""
-_FLAGS = {
-    "full": "--full",
-    "append": "--append",
-    "resume": "--resume",
-    "refresh_catalog": "--refresh-catalog",
-    "no_guard": "--no-guard",
-}
+_FLAGS = {word[2:].replace("-", "_"): word for word in SWITCHES}
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:
@@ -64,19 +60,7 @@ def pipeline(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     facts = _facts(site, site.sight(shown))
     if shown.log:
-        snapshot = shown.log.view(shown.log.latest())
-        facts["tables"] = [
-            {
-                "stream": stream,
-                "kind": "view" if table.view else "table",
-                "folder": table.folder,
-                "format": table.format,
-                "rows": table.rows,
-                "files": len(table.files),
-                "bytes": sum(file.size for file in table.files.values()),
-            }
-            for stream, table in sorted(snapshot.tables.items())
-        ]
+        facts["tables"] = table_facts(shown.log.view(shown.log.latest()))
         facts["views"] = list_views(shown.log)
     return answer(facts)
 

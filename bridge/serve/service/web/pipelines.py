@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from bridge.errors import BridgeError, SettingsError
@@ -18,7 +17,7 @@ from bridge.lake.presence import pipelines_in
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.tap.catalog_store import with_names
 from bridge.load.tap.source import home_folder
-from bridge.serve.service.web.side_by_side import SideBySide
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.load import Settings, SettingsFile, read_settings
 from bridge.settings.options import Pipeline
@@ -86,7 +85,7 @@ class ServedPipelines:
         """The pipelines of each bucket, as far as it was listed."""
         self._listed = float("-inf")
         self._listings: list[Future[None]] = []
-        self._listers = SideBySide("listing", 1)
+        self._listers = BucketPool("listing", 1)
         self._storages: dict[tuple[str, StoreOptions | None], Storage] = {}
 
     def all(self) -> dict[str, ListedPipeline]:
@@ -97,7 +96,7 @@ class ServedPipelines:
             if time.monotonic() - self._listed > _LOOK_AGAIN:
                 self._listed = time.monotonic()
                 self._listings = [
-                    self._listers.start(repr(place), repr(place), partial(self._list, place, shown.lake.storage))
+                    self._listers.submit(self._list, place, shown.lake.storage, bucket=repr(place), key=repr(place))
                     for place, shown in self._buckets().items()
                 ]
             listings, left = self._listings, self._listed + _PATIENCE - time.monotonic()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
-from functools import partial
 
 from bridge.errors import BridgeError
 from bridge.serve.facts.metrics import Figures, figures, metrics_text, unreadable
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.web.pipelines import ListedPipeline
-from bridge.serve.service.web.side_by_side import SideBySide
 
 _AT_ONCE = 8
 """Pipelines of a bucket that are read in parallel."""
@@ -23,7 +22,7 @@ class Scrape:
     """Reads the figures within a deadline. A pipeline that cannot be read, or not in time, is `readable 0`."""
 
     def __init__(self) -> None:
-        self._readers = SideBySide("figures", _AT_ONCE)
+        self._readers = BucketPool("figures", _AT_ONCE)
         self._reported: set[str] = set()
 
     def text(self, pipelines: Iterable[ListedPipeline]) -> str:
@@ -31,7 +30,7 @@ class Scrape:
         futures: dict[str, Future[Figures]] = {}
         for shown in pipelines:
             bucket = shown.log.storage.uri if shown.log else ""
-            futures[shown.key] = self._readers.start(bucket, shown.key, partial(self._figures, shown))
+            futures[shown.key] = self._readers.submit(self._figures, shown, bucket=bucket, key=shown.key)
         wait(futures.values(), _DEADLINE)
         return metrics_text(future.result() if future.done() else unreadable(key) for key, future in futures.items())
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError, CommitLost, LakeError, PipelineHeld, SettingsError, did_you_mean
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, is_run_id
-from bridge.serve.service.looks import Looks
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.runs import LiveRun, Runs
 from bridge.serve.service.web.auth.access import LoginRules
 from bridge.serve.service.web.hub import Hub
@@ -39,7 +39,7 @@ class Site:
     access: LoginRules
     hub: Hub
     scrape: Scrape = field(default_factory=Scrape)
-    calls: Looks = field(default_factory=lambda: Looks(_AT_ONCE, "page"))
+    calls: BucketPool = field(default_factory=lambda: BucketPool("page", _AT_ONCE))
 
     def shown(self, key: str) -> ListedPipeline:
         """The pipeline with this name. Raises 404 for one that neither the file nor its buckets have."""

@@ -7,17 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from functools import partial
-from itertools import count
 from typing import Any, TypeVar
 
 from bridge.errors import BridgeError
 from bridge.lake.log import Log
+from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.runs import LiveRun, Runs
 from bridge.serve.service.web.hub import Hub
 from bridge.serve.service.web.pipeline_status import PipelineStatus, look, silence, silent
 from bridge.serve.service.web.pipelines import ListedPipeline, ServedPipelines
-from bridge.serve.service.web.side_by_side import SideBySide
 
 _EVERY = 1.0
 """Seconds between two looks, at least; twenty times the CPU of a look, so that it costs a twentieth of a core."""
@@ -41,8 +39,7 @@ class Watch:
     def __init__(self, pipelines: ServedPipelines, runs: Runs, hub: Hub) -> None:
         self.pipelines, self._runs, self._hub = pipelines, runs, hub
         self._sights: dict[str, PipelineStatus] = {}
-        self._looks, self._reads = SideBySide("sight", _AT_ONCE), SideBySide("read", _AT_ONCE)
-        self._numbers = count()
+        self._looks, self._reads = BucketPool("sight", _AT_ONCE), BucketPool("read", _AT_ONCE)
         self._late = set[Future[PipelineStatus]]()
         self._looked = float("-inf")
         self._seen = threading.Condition()
@@ -100,7 +97,7 @@ class Watch:
         """Read something small of a pipeline's bucket, for who needs no sight. Raises `LakeError` as a sight does."""
         if shown.lake.storage.parallel == 1:
             return read()
-        reading: Future[T] = self._reads.start(shown.lake.storage.uri, str(next(self._numbers)), read)
+        reading = self._reads.submit(read, bucket=shown.lake.storage.uri)
         wait([reading], _DEADLINE)
         if not reading.done():
             raise silence(shown)
@@ -152,7 +149,7 @@ class Watch:
         self._note_progress()
 
     def _start(self, shown: ListedPipeline, log: Log) -> Future[PipelineStatus]:
-        return self._looks.start(log.storage.uri, shown.key, partial(self._see, shown))
+        return self._looks.submit(self._see, shown, bucket=log.storage.uri, key=shown.key)
 
     def _see(self, shown: ListedPipeline) -> PipelineStatus:
         """Look at a pipeline. What is new is an event at once, whatever the other buckets do."""

@@ -255,8 +255,8 @@ def test_verify_finds_and_mends_a_table_that_misleads(older: LocalStorage, tmp_p
     assert found(table, FIELD("open") == True) == 0  # noqa: E712 - Arrow's expression
     before, files = DeltaTable(table), sorted(path.name for path in table.glob("*.parquet"))
     (finding,) = (one for one in verify(older, "shop").findings if one.check == "table log")
-    assert finding.severity == "error"
-    assert finding.problem == "has statistics of 1 file(s) by which some readers leave out rows that a filter asks for"
+    assert finding.status == "error"
+    assert finding.text == "has statistics of 1 file(s) by which some readers leave out rows that a filter asks for"
     _, report = repair(older, "shop")
     assert report.findings == []
     assert {name: found(table, filter_) for name, (filter_, _) in ASKED.items()} == {

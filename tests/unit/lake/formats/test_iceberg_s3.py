@@ -46,7 +46,7 @@ def test_a_table_in_a_bucket(server: S3Server, tmp_path: Path, prefix: str, monk
     lake.replace(committer, [3], name="all")
     assert lake.ids() == lake.listed() == [3]
     assert [lake.ids(version) for version in range(3)] == [[1, 2], [1, 2, 5], [3]]
-    assert [f.problem for f in verify(lake.storage, "p").findings if f.severity == "error" and f.check != "owner"] == []
+    assert [f.text for f in verify(lake.storage, "p").findings if f.status == "error" and f.check != "owner"] == []
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = pl.scan_iceberg(lake.iceberg(), storage_options=lake.storage.for_libraries()).collect()
     assert found["id"].to_list() == [3]

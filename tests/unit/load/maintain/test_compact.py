@@ -223,7 +223,7 @@ def test_every_step(first: int, tmp_path: Path) -> None:
             break
     run(shop)
     assert len(files(shop)) == 1
-    problems = [one.problem for one in verify(shop.storage, "shop").findings if one.severity == "error"]
+    problems = [one.text for one in verify(shop.storage, "shop").findings if one.status == "error"]
     assert problems == ["is missing: another pipeline could take the table for its own"]  # no run has claimed it
 
 

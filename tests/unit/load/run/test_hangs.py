@@ -19,9 +19,9 @@ import pytest
 
 from bridge.lake.runs import RunRecord, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import wire
 from tests.support.restcatalog import RestCatalog
 
@@ -113,7 +113,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import bridge.load.run.execution, bridge.load.run.run
-from bridge.load.run.plan import Request
+from bridge.settings.values.request import Request
 from bridge.load.run.stop import Stop
 from bridge.settings.options import Pipeline
 from tests.support.pipe import InProcess

@@ -12,7 +12,7 @@ import pytest
 from bridge.cli import main
 from bridge.lake.runs import read_run
 from bridge.lake.storage import open_storage
-from bridge.load.run.plan import Request
+from bridge.settings.values.request import Request
 from tests.support.tables import STRING
 from tests.support.tap_runs import PagedRuns, ResumingRuns, at, outcome, schema, state, upto, values
 

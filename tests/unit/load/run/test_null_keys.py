@@ -9,8 +9,8 @@ import pytest
 
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import open_storage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
+from bridge.settings.values.request import Request
 from tests.support.catalogs import catalog, stream
 from tests.support.pipe import wire
 from tests.support.tables import INTEGER, STRING

@@ -21,7 +21,6 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.run_status import current, failures, fresh_since, last_run, last_success
 from bridge.lake.runs import RunFile, RunRecord, Since, read_log, read_opened, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Counts, Result
 from bridge.load.run.run import Run
 from bridge.load.run.scratch import Scratch
@@ -30,6 +29,7 @@ from bridge.load.run.trace import RunTrace
 from bridge.serve.facts.facts import facts_by_clock
 from bridge.serve.launch.launch import launch
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 from tests.support.pipe import wire
 from tests.support.shell import Typed
 

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import TapError
-from bridge.load.run.plan import Request
 from bridge.load.run.run import Run
 from bridge.load.tap.process import Tap, find_executable
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.values.request import Request
 
 SECRET = "s3cr3t-value"
 SECOND = timedelta(seconds=1)

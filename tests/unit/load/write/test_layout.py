@@ -82,7 +82,7 @@ def table(rows: int, *, text: int = 20, ks: int = 1, seed: int = 1) -> pa.Table:
 
 def errors(shop: Shop) -> list[str]:
     claim(shop.storage, "shop/orders", Owner("shop", "orders"), shared=False)  # as a run does
-    return [one.problem for one in verify(shop.storage, "shop").findings if one.severity == "error"]
+    return [one.text for one in verify(shop.storage, "shop").findings if one.status == "error"]
 
 
 def test_sizes(tmp_path: Path) -> None:

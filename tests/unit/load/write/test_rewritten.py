@@ -125,7 +125,7 @@ def test_an_unfinished_rewriting_is_found_and_finished(lake: Storage, tmp_path: 
     _died(lake, tmp_path)
     found = [finding for finding in verify(lake, "p").findings if finding.check == "commits"]
     assert len(found) == 1
-    assert "has 3 file(s) still to publish or to remove" in found[0].problem
+    assert "has 3 file(s) still to publish or to remove" in found[0].text
     assert rows(lake) == loaded(3)
     repair(lake, "p")
     assert (rows(lake), wrong(lake)) == (loaded(4), [])

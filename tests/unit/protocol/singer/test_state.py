@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.run.plan import Request
 from bridge.load.run.planning.run_plan import plan_run
 from bridge.load.slots.guard import SlotGuard
 from bridge.load.tap.source import Source
@@ -26,6 +25,7 @@ from bridge.protocol.singer.state import (
     resume_points,
     without,
 )
+from bridge.settings.values.request import Request
 from tests.support.pipe import Pipe, wire
 
 SORTED = {"replication_key": "id", "replication_key_value": 5}

@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.runs import RunRecord, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
+from bridge.settings.values.request import FLAGS, Request
 from tests.support.pipe import wire
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}, "key_properties": []}
@@ -125,6 +128,13 @@ def test_arguments_that_contradict_each_other(project: bridge.Project, arguments
     """They are refused as the flags of the same name."""
     with pytest.raises(SettingsError, match=text):
         project.run("rows", **arguments)
+
+
+def test_an_argument_for_each_flag() -> None:
+    """`Project.run` takes what `singer-bridge run` takes, and a `Request` has it all."""
+    flags = {"streams", *FLAGS}
+    assert set(signature(bridge.Project.run).parameters) - {"self", "pipeline"} == flags
+    assert flags <= {field.name for field in fields(Request)}
 
 
 def test_a_given_state(project: bridge.Project, folder: Path) -> None:

@@ -29,12 +29,12 @@ from bridge.errors import (
 )
 from bridge.lake.runs import read_runs
 from bridge.lake.storage import open_storage
-from bridge.load.run.plan import Request
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
 from bridge.serve.launch.launch import attempts, launch, may_pass
 from bridge.settings.load import load
 from bridge.settings.options import Pipeline
+from bridge.settings.values.request import Request
 
 MOMENT = timedelta(milliseconds=20)
 FAILS_ONCE = "test -e failed || { touch failed; exit 1; }"

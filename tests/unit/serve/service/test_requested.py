@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.load.run.plan import Request
 from bridge.serve.service.requested import read_request
+from bridge.settings.values.request import Request
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from bridge.errors import SettingsError
-from bridge.serve.service.web.auth.logouts import Logouts
+from bridge.lake.storage.local.folders import draft_of, explained
 
 OWN_HEADER = "x-singer-bridge"
 """Without a token, a program that changes something sends this header, whatever its value."""
@@ -47,6 +49,36 @@ class LoginSession:
     id: str
     is_in: bool
     fresh: bool = False
+
+
+class Logouts:
+    """Ids of sessions that were ended before their time: a copy of their cookie is worth nothing, also after a restart.
+
+    They are in a file as long as a cookie could be valid, and are no secret.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        """`file`: None forgets them with the process."""
+        self._file = file
+        self._lock = threading.Lock()
+        self._until = dict[str, float]()
+        if file:
+            with suppress(OSError, ValueError):  # there is none yet
+                lines = (line.split() for line in file.read_text().splitlines())
+                self._until = {session: float(until) for session, until in lines}
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._until
+
+    def end(self, session: str, until: float) -> None:
+        """End a session whose cookie is valid until that time. Raises `LakeError` if a restart would forget it."""
+        with self._lock:
+            now = time.time()
+            self._until = {one: end for one, end in self._until.items() if end > now} | {session: until}
+            if self._file:
+                with explained("note the logout in", self._file), draft_of(self._file) as draft:
+                    draft.parent.mkdir(parents=True, exist_ok=True)
+                    draft.write_text("".join(f"{one} {end:.0f}\n" for one, end in self._until.items()))
 
 
 @dataclass(frozen=True, slots=True)

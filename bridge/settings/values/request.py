@@ -1,0 +1,119 @@
+"""`Request`: what the caller wants of one run beyond its settings, and by which flags each door takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from bridge.errors import SettingsError
+
+if TYPE_CHECKING:
+    from bridge.settings.options import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The wishes of the caller for this run, beyond its settings.
+
+    `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
+    is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
+    know it before the run starts; a retry gets another one. `attempt` is above 1 if the process of an earlier
+    attempt was killed.
+    """
+
+    full: bool = False
+    append: bool = False
+    streams: tuple[str, ...] = ()
+    resume: bool = False
+    state: Any = None
+    refresh_catalog: bool = False
+    max_records: int | None = None
+    adopt: bool = False
+    guard: bool = True
+    timeout: timedelta | None = None
+    wait: timedelta | None = None
+    batch: str | None = None
+    run_id: str | None = None
+    attempt: int = 1
+
+    def to_record(self) -> dict[str, Any]:
+        """The fields of the run record for it."""
+        names = ("full", "append", "streams", "resume", "max_records")
+        requested = {name: value for name in names if (value := getattr(self, name))}
+        if self.streams:
+            requested["streams"] = list(self.streams)
+        return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
+
+    def begins_anew(self, pipeline: Pipeline) -> bool:
+        """Whether the run loads from the start: as asked, or as the settings have every run do."""
+        return self.full or not pipeline.incremental.enabled
+
+    def check(self, pipeline: Pipeline) -> None:
+        """Raise `SettingsError` for flags that contradict the settings: such a run leaves no record."""
+        if not self.begins_anew(pipeline):
+            return
+        if self.resume:
+            hint = "a full run begins every table anew; leave one of them out"
+            raise SettingsError("--resume and --full contradict each other", hint=hint)
+        if self.max_records is not None:
+            hint = "run without --max-records, or not in full"
+            raise SettingsError("--max-records would replace tables by a part of them", hint=hint)
+        if not self.append and pipeline.appends_only(self.streams):
+            hint = "add --append to load every row once more, or set load_method to auto or overwrite"
+            raise SettingsError("--full would double the rows of append-only tables", hint=hint)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it asks for less than all: some streams, those that are left, or so many records."""
+        return bool(self.streams or self.resume or self.max_records is not None)
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` for what contradicts itself, whatever the pipeline."""
+        if self.append and not self.full:
+            raise SettingsError("--append goes with --full", hint="a plain run appends already")
+        if self.state is not None and not isinstance(self.state, dict):
+            raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
+        if self.max_records is not None and self.max_records < 1:
+            raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
+        for name, duration in (("timeout", self.timeout), ("wait", self.wait)):
+            if duration is not None and not isinstance(duration, timedelta):
+                raise SettingsError(f"{name} is not a duration", hint="give a datetime.timedelta")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How a field of `Request` is typed. `--no-x` sets the field `x` to false; `metavar` stands for a value.
+
+    `doors`: whether a run of the service may have it, and whether the page has a box for it.
+    """
+
+    words: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+    doors: tuple[Literal["service", "page"], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON."""
+        return self.words[0][2:].replace("-", "_")
+
+
+_FULL = "Start from the beginning and replace the tables at the end."
+_APPEND = "With --full: append to append-only tables, which otherwise refuse it."
+_RESUME = "Skip the streams that the last run completed before it failed; of several pipelines, those that succeeded."
+_GUARD = "Replace tables even where `guard` would keep the old one."
+
+FLAGS = {
+    "full": Flag(("--full", "--full-refresh"), _FULL, doors=("service", "page")),
+    "append": Flag(("--append",), _APPEND, doors=("service", "page")),
+    "resume": Flag(("--resume",), _RESUME, doors=("service", "page")),
+    "state": Flag(("--state",), "Start from this STATE.", "FILE"),
+    "refresh_catalog": Flag(("--refresh-catalog",), "Discover again.", doors=("service", "page")),
+    "max_records": Flag(("--max-records",), "Stop the tap after about this many records.", "N"),
+    "adopt": Flag(("--adopt",), "Add the files that are already in the tables' folders."),
+    "guard": Flag(("--no-guard",), _GUARD, doors=("service",)),
+    "timeout": Flag(("--timeout",), "Stop a run that takes longer.", "30m"),
+    "wait": Flag(("--wait",), "Wait this long for a run that holds the pipeline.", "10m"),
+}
+"""The flags of `singer-bridge run` by field, in the order of `--help`; `--stream` is one of many verbs."""
