@@ -15,8 +15,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from tests.golden.make import FORMATS, ROOT, command, head, unpack
+from tests.e2e.conftest import Project
+from tests.golden.make import FORMATS, ROOT, head, unpack
 from tests.golden.scripts import AFTER_SECOND, AT_THE_END, END_STATE, LAST, text
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 COLUMNS = {"orders": ["id", "note"], "people": ["id", "name"]}
 
@@ -27,6 +30,13 @@ def golden(request: pytest.FixtureRequest) -> Iterator[str]:
     unpack(request.param)
     yield request.param
     shutil.rmtree(ROOT)
+
+
+def command(*arguments: str) -> str:
+    """Type a command there, and return what it printed on stdout."""
+    done = Project(ROOT).command(*arguments)
+    assert done.code == 0, (arguments, done)
+    return done.out
 
 
 def rows(format_: str, stream: str, pipeline: str = "p") -> list[tuple[Any, ...]]:

@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Project
 from tests.support.view_oracle import check_commits
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
 SETTINGS = """\
