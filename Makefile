@@ -12,12 +12,11 @@ demo: .venv/ready
 	@$(PY) -m bridge demo
 
 test: .venv/ready
-	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(PYTEST) -m "not slow" -n 2 --dist worksteal --durations 25 $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 check: lint
-	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist loadfile \
-		--no-loadscope-reorder -q $(ARGS)
+	$(PYTEST) tests/test_architecture.py tests/unit -m "not slow and not heavy" -n 2 --dist worksteal -q $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff format --check .

@@ -7,9 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from target_bridge import TargetBridge
 from bridge.errors import DataError
 from bridge.load.run.result import Counts, Result
 from bridge.settings.load import load
-from tests.support.one_spark import OneSpark, type_here
+from tests.support.one_spark import OneSpark, printed_here, type_here
 from tests.support.reference_page import PAGES, commands, made, settings_tables
 
 ROOT = Path(__file__).parent.parent
@@ -141,24 +139,6 @@ def type_in_process(
         exited = type_here(shlex.split(words)[1:], folder, environ_of(environ))
     assert exited == code, f"$ {words}\n{printed()}"
     return printed()
-
-
-@contextmanager
-def printed_here() -> Iterator[Callable[[], str]]:
-    """Collect what the block prints on stdout and stderr, in the order in which it does."""
-    with tempfile.TemporaryFile("w+", buffering=1) as file, ExitStack() as stack:
-        sys.stdout.flush(), sys.stderr.flush()
-        for number in (1, 2):
-            stack.callback(os.close, kept := os.dup(number))
-            stack.callback(os.dup2, kept, number)
-            os.dup2(file.fileno(), number)
-        stack.enter_context(redirect_stdout(file))
-        stack.enter_context(redirect_stderr(file))
-        text = ""
-        yield lambda: text
-        file.flush()
-        file.seek(0)
-        text = file.read()
 
 
 def check_output(command: str, shown: list[str], printed: str) -> None:

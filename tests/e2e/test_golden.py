@@ -18,6 +18,7 @@ from pyiceberg.catalog import load_catalog
 from tests.e2e.conftest import Project
 from tests.golden.make import FORMATS, ROOT, head, unpack
 from tests.golden.scripts import AFTER_SECOND, AT_THE_END, END_STATE, LAST, text
+from tests.support.alone import alone
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -27,9 +28,10 @@ COLUMNS = {"orders": ["id", "note"], "people": ["id", "name"]}
 @pytest.fixture(params=FORMATS)
 def golden(request: pytest.FixtureRequest) -> Iterator[str]:
     """The project of a golden lake, and its table format."""
-    unpack(request.param)
-    yield request.param
-    shutil.rmtree(ROOT)
+    with alone(ROOT):
+        unpack(request.param)
+        yield request.param
+        shutil.rmtree(ROOT)
 
 
 def command(*arguments: str) -> str:

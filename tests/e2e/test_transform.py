@@ -203,6 +203,7 @@ sys.exit(main(["run", "smoke", "--timeout", "40s", "--no-progress"]))
 """
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("struck", "reason"),
     [("SIGKILL", "Spark ended while it looked at a transform"), ("SIGSTOP", "the run took longer than its time-out")],

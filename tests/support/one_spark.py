@@ -7,8 +7,10 @@ its own JVM.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,3 +112,23 @@ def type_here(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]
         with pytest.raises(SystemExit) as ended:
             main(list(arguments))
     return int(str(ended.value.code or 0))
+
+
+@contextmanager
+def printed_here(*, stderr: bool = True) -> Iterator[Callable[[], str]]:
+    """Collect what the block prints on stdout, and on stderr, in the order in which it does."""
+    numbers, text = (1, 2) if stderr else (1,), ""
+    with tempfile.TemporaryFile("w+", buffering=1) as file, ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number in numbers:
+            stack.callback(os.close, kept := os.dup(number))
+            stack.callback(os.dup2, kept, number)
+            os.dup2(file.fileno(), number)
+        stack.enter_context(redirect_stdout(file))
+        if stderr:
+            stack.enter_context(redirect_stderr(file))
+        yield lambda: text
+        file.flush()
+        file.seek(0)
+        text = file.read()
