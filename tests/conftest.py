@@ -15,6 +15,8 @@ from tests.support.durations import Durations
 from tests.support.s3server import S3Server
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.support.one_spark import OneSpark
 
 HEAVY_FIXTURES = {"one_spark", "s3", "s3_server", "spark"}
@@ -97,3 +99,10 @@ def one_spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> 
     spark = OneSpark(tmp_path_factory.mktemp("one-spark"))
     yield spark
     spark.end()
+
+
+@pytest.fixture
+def spark(one_spark: OneSpark) -> Iterator[SparkSession]:
+    """The session itself, for tests of parts of a run; it shuffles little."""
+    with one_spark.session({"spark.sql.shuffle.partitions": "2"}) as session:
+        yield session

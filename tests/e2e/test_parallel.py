@@ -64,7 +64,7 @@ def test_killed_then_one_that_fails(project: Project) -> None:
 
     source()
     run = subprocess.Popen([sys.executable, "-m", "bridge", "run", "smoke", "--quiet"], cwd=project.folder)
-    wait_for((project.lake / ".bridge/smoke/state.json").exists, 60)
+    wait_for((project.lake / ".bridge/smoke/state.json").exists, 240)
     run.send_signal(signal.SIGKILL)
     run.wait()
     wait_for(lambda: not taps(tap), 10)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -23,7 +22,6 @@ from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.transform_sql import read_transform
 from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project, wait_until_gone
-from tests.support.one_spark import OneSpark
 
 RECORDS = 60
 PROPERTIES = {
@@ -223,13 +221,6 @@ def test_a_jvm_that_dies_or_hangs_while_it_looks_at_a_transform(project: Project
     wait_until_gone(project.folder, 20)
     assert project.command("run", "smoke").code == 0
     assert {row[0] for row in table(project, "orders", "id")} == {*range(1, RECORDS + 1)} - {7}
-
-
-@pytest.fixture
-def spark(one_spark: OneSpark) -> Iterator[SparkSession]:
-    """The session that runs have."""
-    with one_spark.session() as session:
-        yield session
 
 
 READ = TableSchema(

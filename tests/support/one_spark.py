@@ -89,10 +89,14 @@ class OneSpark:
             yield
 
     @contextmanager
-    def session(self) -> Iterator[SparkSession]:
-        """Lend the session itself to a test of what Spark says."""
+    def session(self, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+        """Lend the session itself, with these settings of Spark SQL."""
         session = self._kept()
+        for name, value in settings.items():
+            session.spark.conf.set(name, value)
         yield session.spark
+        for name in settings:
+            session.spark.conf.unset(name)
         session.close(hurry=False)
 
     def end(self) -> None:
