@@ -11,8 +11,9 @@ export UV_PYTHON_DOWNLOADS := never
 demo: .venv/ready
 	@$(PY) -m bridge demo
 
+# Many tests wait for something now and then: three workers keep two cores busy.
 test: .venv/ready
-	$(PYTEST) -m "not slow" -n 2 --dist worksteal --durations 25 $(ARGS)
+	$(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 25 $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 check: lint

@@ -118,7 +118,7 @@ def type_in(folder: Path, words: str | list[str], code: int = 0, environ: Mappin
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert done.returncode == code, f"$ {words}\n{done.stdout}"
