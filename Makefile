@@ -11,14 +11,14 @@ export UV_PYTHON_DOWNLOADS := never
 demo: .venv/ready
 	@$(PY) -m bridge demo
 
+# Many tests wait for something now and then: three workers keep two cores busy.
 test: .venv/ready
-	$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 25 $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 # ROOM=load/tap runs the tests of one wing or room.
 check: lint
-	$(PYTEST) tests/test_architecture.py tests/unit/$(ROOM) -m "not slow and not heavy" -n 2 --dist loadfile \
-		--no-loadscope-reorder -q $(ARGS)
+	$(PYTEST) tests/test_architecture.py tests/unit/$(ROOM) -m "not slow and not heavy" -n 2 --dist worksteal -q $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff format --check .

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bridge.load.spark.jvm.archive_maker import make_in_background
 from bridge.load.spark.jvm.class_archive import VARIABLE
+from tests.support.durations import Durations
 from tests.support.s3server import S3Server
 
-HEAVY_FIXTURES = {"s3", "s3_server", "spark"}
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.one_spark import OneSpark
+
+HEAVY_FIXTURES = {"one_spark", "s3", "s3_server", "spark"}
 HEAVY_FILES = {
     "cli/test_completion.py",
     "cli/test_many.py",
@@ -44,6 +51,15 @@ HEAVY_FILES = {
 """Files of tests/unit that do whole runs, or start processes or servers: half of all unit tests' time."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-file", type=Path, help="write the processor time of the slowest hundred tests here")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if path := config.getoption("--durations-file"):
+        config.pluginmanager.register(Durations(path))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as `heavy` what `make check` leaves out: Spark, an S3 server, and the files that take longest."""
     files = {Path(__file__).parent / "unit" / name for name in HEAVY_FILES}
@@ -73,3 +89,20 @@ def s3(s3_server: S3Server) -> Iterator[S3Server]:
     s3_server.clear()
     yield s3_server
     s3_server.clear()
+
+
+@pytest.fixture(scope="session")
+def one_spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    """Spark for runs in this process, made after the S3 server: its workers have that server's variables."""
+    from tests.support.one_spark import OneSpark  # imports pyspark
+
+    spark = OneSpark(tmp_path_factory.mktemp("one-spark"))
+    yield spark
+    spark.end()
+
+
+@pytest.fixture
+def spark(one_spark: OneSpark) -> Iterator[SparkSession]:
+    """The session itself, for tests of parts of a run; it shuffles little."""
+    with one_spark.session({"spark.sql.shuffle.partitions": "2"}) as session:
+        yield session

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from target_bridge import TargetBridge
 from bridge.errors import DataError
 from bridge.load.run.result import Counts, Result
 from bridge.settings.load import load
+from tests.support.one_spark import OneSpark, printed_here, type_here
 from tests.support.reference_page import PAGES, commands, made, settings_tables
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +31,10 @@ REFERENCE, COMMANDS = PAGES
 
 EVERYWHERE = {"--quiet", "-q", "--verbose", "-v", "--log-format"}
 
+FIRST = {"README.md", "getting-started.md"}
+
+_QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
+_NEEDS_A_SHELL = re.compile(r"[|&;<>()$`*?~]")
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'(\w+)="([^"]*)"')
 # What differs from run to run: ids, how long something took, figures with a fraction, and the rate made of them.
@@ -90,25 +96,49 @@ def plain(line: str) -> str:
     return line.strip()
 
 
-def type_in(folder: Path, words: str | list[str], code: int = 0, environ: Mapping[str, str] | None = None) -> str:
-    """Type a command, or run a program, in the folder; fail unless it exits so; return what it printed."""
+Typed = Callable[[Path, "str | list[str]", int, "Mapping[str, str] | None"], str]
+"""Types a command, or runs a program, in a folder; fails unless it exits so; returns what it printed."""
+
+
+def environ_of(more: Mapping[str, str] | None) -> dict[str, str]:
+    """A reader's variables: the programs of this project on PATH, and no settings of ours."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SINGER_BRIDGE_")}
-    clean |= environ or {}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return clean | dict(more or {}) | {"PATH": path}
+
+
+def type_in(folder: Path, words: str | list[str], code: int = 0, environ: Mapping[str, str] | None = None) -> str:
+    """Type it in a shell, or run a program; see `Typed`."""
     done = subprocess.run(
         words,
         shell=isinstance(words, str),
         cwd=folder,
-        env=clean | {"PATH": path},
+        env=environ_of(environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert done.returncode == code, f"$ {words}\n{done.stdout}"
     return done.stdout
+
+
+def type_in_process(
+    folder: Path, words: str | list[str], code: int = 0, environ: Mapping[str, str] | None = None
+) -> str:
+    """Type a line that only calls our command in this process, and any other one in a shell; see `Typed`."""
+    if (
+        not isinstance(words, str)
+        or not words.startswith("singer-bridge ")
+        or _NEEDS_A_SHELL.search(_QUOTED.sub("", words))
+    ):
+        return type_in(folder, words, code, environ)
+    with printed_here() as printed:
+        exited = type_here(shlex.split(words)[1:], folder, environ_of(environ))
+    assert exited == code, f"$ {words}\n{printed()}"
+    return printed()
 
 
 def check_output(command: str, shown: list[str], printed: str) -> None:
@@ -118,7 +148,14 @@ def check_output(command: str, shown: list[str], printed: str) -> None:
         assert wanted == "..." or wanted in lines, f"$ {command}\nthe document shows: {wanted}\n{printed}"
 
 
-def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None, *, has: Collection[str] = ()) -> None:
+def type_page(
+    path: Path,
+    folder: Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    has: Collection[str] = (),
+    typed: Typed = type_in,
+) -> None:
     """Type a document's commands in a folder, from top to bottom; fail where one does not print what is shown.
 
     A block that `needs` something is typed if the machine `has` it. From one that is marked with a `folder` on, all is
@@ -136,7 +173,7 @@ def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None
             (folder / name).write_text(block.text)
         elif block.language == "console":
             for command, shown in block.commands():
-                printed = type_in(folder, command, int(block.marks.get("exit", "0")), environ)
+                printed = typed(folder, command, int(block.marks.get("exit", "0")), environ)
                 print(f"$ {command}\n{printed}")
                 check_output(command, shown, printed)
         elif block.language == "python":
@@ -145,9 +182,13 @@ def type_page(path: Path, folder: Path, environ: Mapping[str, str] | None = None
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", [page for page in DOCS if page.name not in OF_SOURCES], ids=lambda path: path.name)
-def test_what_a_document_tells_to_type_works(path: Path, tmp_path: Path) -> None:
-    """A reader who types a document's commands in an empty folder, from top to bottom, sees what it shows."""
-    type_page(path, tmp_path)
+def test_what_a_document_tells_to_type_works(path: Path, tmp_path: Path, one_spark: OneSpark) -> None:
+    """A reader who types a document's commands in an empty folder, from top to bottom, sees what it shows.
+
+    The first pages that one reads are typed in a shell, as they stand.
+    """
+    with one_spark.lent():
+        type_page(path, tmp_path, typed=type_in if path.name in FIRST else type_in_process)
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)

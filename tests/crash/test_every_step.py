@@ -33,7 +33,8 @@ from .view_cases import VIEW_CASES
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(3600)]
 PLACES = ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("s3", "s3-uploads"))]
-EVERYWHERE = ("local", "s3", "s3-uploads")
+EVERYWHERE = ("local", pytest.param("s3", marks=pytest.mark.slow), "s3-uploads")
+"""`make test` tries one storage of each kind, a folder and a bucket; `make crash` all."""
 CELLS = [pytest.param(b, p, id=f"{b}-{p.id}") for p in POINTS for b in ("local", "s3") if b in p.where]
 
 

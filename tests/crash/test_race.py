@@ -109,7 +109,7 @@ def race(place: Place, until: float) -> Callable[[Watcher], None]:
     return work
 
 
-@pytest.fixture(params=["local", "s3", "s3-uploads"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow), "s3-uploads"])
 def place(request: pytest.FixtureRequest, place_of: Callable[[str], Place]) -> Place:
     return place_of(request.param)
 

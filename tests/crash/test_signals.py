@@ -224,7 +224,7 @@ def _before_us(run: Orchestrator, code: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("moments", [4, pytest.param(len(_MOMENTS), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [2, pytest.param(len(_MOMENTS), marks=pytest.mark.slow)])
 def test_a_signal_may_come_at_any_moment(project: Project, moments: int) -> None:
     """From Python's first breath to the last commit, run after run: each ends as it should, the last is whole."""
     print(f"\nSEED={SEED}")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import duckdb
 import psutil
 import pytest
 
+from tests.support.one_spark import OneSpark, type_here
 from tests.support.shell import Done
 
 TAP = str(Path(sys.executable).with_name("tap-smoke"))
@@ -61,6 +63,22 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+@pytest.fixture
+def in_process(
+    one_spark: OneSpark, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[None]:
+    """The project's commands are typed in this process, and their runs share one Spark session with other tests'."""
+
+    def command(self: Project, *arguments: str, timeout: float = 0) -> Done:
+        capfd.readouterr()
+        code = type_here(arguments, self.folder, self.environ)
+        return Done(code, *capfd.readouterr())
+
+    monkeypatch.setattr(Project, "command", command)
+    with one_spark.lent():
+        yield
 
 
 def stream(name: str = "users", records: int = 100, **settings: Any) -> dict[str, Any]:

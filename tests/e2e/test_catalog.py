@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import duckdb
+import pytest
 
 from tests.e2e.conftest import TAP, Done, Project
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write_settings(project: Project, records: int, **more: Any) -> None:

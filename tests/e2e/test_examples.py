@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import platformdirs
 import pytest
 
 from tests.e2e.project import BEFORE, EXTRA, make_project
+from tests.support.one_spark import OneSpark, type_here
 from tests.support.shell import Typed, leaves, type_in
 
 _PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -47,28 +47,23 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def loaded(one_spark: OneSpark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose lake was loaded by the examples of `run`; each of them has to be a success."""
     folder = tmp_path_factory.mktemp("loaded") / "project"
     make_project(folder)
-    for words in _LOADS:
-        for line in EXAMPLES[words]:
-            done = subprocess.run(
-                [sys.executable, "-m", "bridge", *shlex.split(line)[1:]],
-                cwd=folder,
-                env=environ(folder),
-                capture_output=True,
-                text=True,
-                timeout=240,
-                check=False,
-            )
-            assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
+    for line in (line for words in _LOADS for line in EXAMPLES[words]):
+        with one_spark.lent():
+            assert type_here(shlex.split(line)[1:], folder, environ(folder)) == 0, f"$ {line}"
     return folder
 
 
 @pytest.fixture
 def typed(
-    loaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    loaded: Path,
+    one_spark: OneSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> Iterator[Typed]:
     """Type a command in a copy of that project."""
     shutil.copytree(loaded, tmp_path / "project", symlinks=True)
@@ -77,7 +72,8 @@ def typed(
     for name, value in environ(tmp_path / "project").items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path / "project")
-    yield type_in(capfd)
+    with one_spark.lent():
+        yield type_in(capfd)
 
 
 @pytest.mark.parametrize("words", EXAMPLES)

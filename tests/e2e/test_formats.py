@@ -14,6 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 from tests.e2e.conftest import TAP, Project, stream
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 _SETTINGS = """\
 pipelines:
   shop:

@@ -15,8 +15,12 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from tests.golden.make import FORMATS, ROOT, command, head, unpack
+from tests.e2e.conftest import Project
+from tests.golden.make import FORMATS, ROOT, head, unpack
 from tests.golden.scripts import AFTER_SECOND, AT_THE_END, END_STATE, LAST, text
+from tests.support.alone import alone
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 COLUMNS = {"orders": ["id", "note"], "people": ["id", "name"]}
 
@@ -24,9 +28,17 @@ COLUMNS = {"orders": ["id", "note"], "people": ["id", "name"]}
 @pytest.fixture(params=FORMATS)
 def golden(request: pytest.FixtureRequest) -> Iterator[str]:
     """The project of a golden lake, and its table format."""
-    unpack(request.param)
-    yield request.param
-    shutil.rmtree(ROOT)
+    with alone(ROOT):
+        unpack(request.param)
+        yield request.param
+        shutil.rmtree(ROOT)
+
+
+def command(*arguments: str) -> str:
+    """Type a command there, and return what it printed on stdout."""
+    done = Project(ROOT).command(*arguments)
+    assert done.code == 0, (arguments, done)
+    return done.out
 
 
 def rows(format_: str, stream: str, pipeline: str = "p") -> list[tuple[Any, ...]]:

@@ -6,8 +6,11 @@ import json
 
 import duckdb
 import pyarrow.parquet as pq
+import pytest
 
 from tests.e2e.conftest import TAP, Project, stream
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 SETTINGS = """\
 pipelines:

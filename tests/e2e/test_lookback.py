@@ -13,6 +13,8 @@ from tests.e2e.conftest import Project
 TAP = """\
 import json, sys, time
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 def say(**message):
     print(json.dumps(message), flush=True)
 

@@ -15,7 +15,7 @@ from tests.e2e.conftest import TAP, Project, stream
 from tests.support.s3server import S3Server
 from tests.support.shell import Done
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("in_process")]
 
 
 def settle(project: Project, users: int, **destination: Any) -> None:

@@ -86,6 +86,7 @@ def test_what_the_document_shows_is_what_is_in_the_lake(typed: Meltano) -> None:
     assert typed.state("tap-jsonl") == kept(typed, lake, "dev.tap-jsonl")
 
 
+@pytest.mark.slow
 def test_meltano_killed_in_the_middle_of_a_run_leaves_each_row_once(shop: Meltano, tmp_path: Path) -> None:
     """The target commits on, its STATEs are never stored, and the tap sends those rows again."""
     lake = tmp_path / "lake"

@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Project
 from tests.support.view_oracle import check_commits
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 TAP = Path(__file__).parents[1] / "support" / "paged_tap.py"
 SETTINGS = """\
@@ -60,7 +64,7 @@ def test_killed_then_one_that_fails(project: Project) -> None:
 
     source()
     run = subprocess.Popen([sys.executable, "-m", "bridge", "run", "smoke", "--quiet"], cwd=project.folder)
-    wait_for((project.lake / ".bridge/smoke/state.json").exists, 60)
+    wait_for((project.lake / ".bridge/smoke/state.json").exists, 240)
     run.send_signal(signal.SIGKILL)
     run.wait()
     wait_for(lambda: not taps(tap), 10)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,9 @@ import pytest
 
 from tests.e2e.conftest import Project, stream
 from tests.support.shell import children_seconds
+
+IN_PROCESS = pytest.mark.usefixtures("in_process")
+"""A test about rows and bookmarks. The others are about processes, or about what a first run prints."""
 
 
 def test_a_second_run_loads_only_what_is_new(project: Project) -> None:
@@ -43,6 +44,7 @@ def test_a_run_without_anything_new_starts_no_jvm_and_makes_no_commit(project: P
     assert not list(project.lake.glob(".bridge/smoke/logs/*.spark.log"))
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_full_table_streams_are_replaced_and_incremental_ones_appended(project: Project) -> None:
     """`auto` follows the catalog's replication method, and the second run leaves one generation of the full table."""
@@ -73,6 +75,7 @@ def project_tap() -> str:
     return TAP
 
 
+@IN_PROCESS
 def test_full_replaces_the_tables_in_one_commit(project: Project) -> None:
     """`--full` shows the new table and the new STATE together; if it fails, the old table and STATE stand."""
     config = {"seed": 1, "state": {"every": 10}, "streams": [stream(records=200)]}
@@ -91,6 +94,7 @@ def test_full_replaces_the_tables_in_one_commit(project: Project) -> None:
     assert new != old
 
 
+@IN_PROCESS
 def test_full_is_refused_where_it_would_double_rows(project: Project) -> None:
     """`--full` on explicit append-only needs `--append`; nothing is started."""
     done = project.run({"seed": 1, "streams": [stream()]}, "--load-method", "append-only", "--full")
@@ -99,6 +103,7 @@ def test_full_is_refused_where_it_would_double_rows(project: Project) -> None:
     assert not project.lake.exists()
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_one_stream_alone_keeps_the_others_bookmarks(project: Project) -> None:
     """`-s` loads one stream and overlays only its bookmark."""
@@ -113,6 +118,7 @@ def test_one_stream_alone_keeps_the_others_bookmarks(project: Project) -> None:
     assert (bookmarks["a"]["replication_key_value"], bookmarks["b"]["replication_key_value"]) == (50, 80)
 
 
+@IN_PROCESS
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -135,6 +141,7 @@ def test_a_failing_tap_keeps_what_its_last_state_covers(project: Project, how: s
     assert project.ids("users") == list(range(1, 1001))
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_rows_that_would_come_again_are_held(project: Project) -> None:
     """`progress_markers` say "not resumable": a failing run stores none of the stream's rows, a clean one each once."""
@@ -165,6 +172,7 @@ def test_a_line_of_50_mb_loads(project: Project) -> None:
     assert project.ids("users") == [1, 2]
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_other_words_on_stdout_are_kept_as_rejects(project: Project) -> None:
     """A line that is no Singer message is kept with its number, the run says so, and the records around it load."""
@@ -178,6 +186,7 @@ def test_other_words_on_stdout_are_kept_as_rejects(project: Project) -> None:
     assert reject["offset"] > 1
 
 
+@IN_PROCESS
 def test_a_bad_value_becomes_a_reject_and_the_rest_loads(project: Project) -> None:
     """A text in an integer column is kept as a reject with its reason; extra fields go to their own column."""
     done = project.run({"seed": 1, "streams": [stream(records=10, bad_value=4, extra_field=7)]})
@@ -191,6 +200,7 @@ def test_a_bad_value_becomes_a_reject_and_the_rest_loads(project: Project) -> No
     assert [row[0] is not None for row in project.rows("users", "_sdc_extra")].count(True) == 1
 
 
+@IN_PROCESS
 def test_all_types_arrive_as_they_are(project: Project) -> None:
     """Every type of the design, null unions in either order, missing fields: typed columns, read by DuckDB."""
     done = project.run({"seed": 1, "streams": [stream(records=50, types=True)]})
@@ -206,6 +216,7 @@ def test_all_types_arrive_as_they_are(project: Project) -> None:
     assert len(project.rows("users")) == 50
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_a_new_column_is_added_and_a_wider_one_rewritten(project: Project) -> None:
     """A SCHEMA may grow in the middle; a type that older files cannot follow has them written anew."""
@@ -224,6 +235,7 @@ def test_a_new_column_is_added_and_a_wider_one_rewritten(project: Project) -> No
     assert project.state()["bookmarks"]["users"]["replication_key_value"] == 300
 
 
+@IN_PROCESS
 def test_an_empty_stream_has_a_table(project: Project) -> None:
     """A SCHEMA without records gives one empty file that every engine opens, once."""
     for _ in range(2):
@@ -233,6 +245,7 @@ def test_an_empty_stream_has_a_table(project: Project) -> None:
     assert len(list((project.lake / "smoke/users").glob("*.parquet"))) == 1
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_two_schemas_of_state_before_anything(project: Project) -> None:
     """A flat STATE, in the spec's own style, resumes too."""
@@ -243,6 +256,7 @@ def test_two_schemas_of_state_before_anything(project: Project) -> None:
     assert project.ids("users") == list(range(1, 61))
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_a_tap_without_states_loads_at_its_clean_end(project: Project) -> None:
     """No STATE ever: a clean end commits everything, a failure nothing."""
@@ -253,6 +267,7 @@ def test_a_tap_without_states_loads_at_its_clean_end(project: Project) -> None:
     assert project.ids("users") == list(range(1, 61))
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_a_resumable_full_table_goes_on_where_it_stopped(project: Project) -> None:
     """A versioned FULL_TABLE that died is continued by the next run and swapped at its ACTIVATE_VERSION."""
@@ -266,6 +281,7 @@ def test_a_resumable_full_table_goes_on_where_it_stopped(project: Project) -> No
     assert project.ids("full") == list(range(1, 401))
 
 
+@IN_PROCESS
 @pytest.mark.slow
 def test_start_from_a_given_state(project: Project) -> None:
     """`--state FILE` starts there, and the commit log says so."""
@@ -317,16 +333,17 @@ def test_a_pattern_that_nobody_works_out_does_not_hold_a_run(project: Project) -
     assert "given up" not in done.err
 
 
-def test_values_that_are_not_as_they_came_are_said(tmp_path: Path) -> None:
+@IN_PROCESS
+def test_values_that_are_not_as_they_came_are_said(project: Project) -> None:
     """In the summary, in the record as differences, and as a mark; a column that becomes text as well."""
     number, time_ = {"type": "number"}, {"type": "string", "format": "date-time"}
     records = [{"a": 0.5, "t": "2024-01-01T00:00:00.1234567Z"}, {"a": 9007199254740993}, {"a": 9007199254740995}]
     first = _messages({"a": number, "t": time_}, records, 1)
-    done = _replayed(tmp_path, first)
+    done = _replayed(project, first)
     assert [(each["kind"], each["rows"]) for each in done["differences"]] == [("lost_digits", 2), ("changed_values", 1)]
     assert done["marks"] == {"differs": ["t"]}
     assert any(text.startswith("t: a: 2 values lost digits") and "multipleOf" in text for text in done["warnings"])
-    done = _replayed(tmp_path, _messages({"a": {"type": "string"}, "t": time_}, [{"a": "x"}], 2))
+    done = _replayed(project, _messages({"a": {"type": "string"}, "t": time_}, [{"a": "x"}], 2))
     assert [each["kind"] for each in done["differences"]] == ["text_column"]
     assert "run p --full -s t" in done["differences"][0]["text"]
 
@@ -337,10 +354,10 @@ def _messages(properties: dict[str, Any], records: list[dict[str, Any]], at: int
     return [schema, *rows, {"type": "STATE", "value": {"bookmarks": {"t": {"at": at}}}}]
 
 
-def _replayed(folder: Path, messages: list[dict[str, Any]]) -> Any:
-    (folder / "in.jsonl").write_text("".join(json.dumps(message) + "\n" for message in messages))
-    argv = [sys.executable, "-m", "bridge", "run", "--tap", "tap-replay", "--tap-config", '{"path": "in.jsonl"}']
-    argv += ["--to", "lake", "--name", "p", "--json"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def _replayed(project: Project, messages: list[dict[str, Any]]) -> Any:
+    (project.folder / "in.jsonl").write_text("".join(json.dumps(message) + "\n" for message in messages))
+    done = project.command(
+        *("run", "--tap", "tap-replay", "--tap-config", '{"path": "in.jsonl"}', "--to", "lake", "--name", "p", "--json")
+    )
+    assert done.code == 0, done.err
+    return done.json

@@ -18,6 +18,7 @@ import pytest
 from bridge import StateStore
 from bridge.settings.values.stores import S3Options
 from tests.e2e.conftest import stream
+from tests.support.one_spark import OneSpark, printed_here, type_here
 from tests.support.s3server import S3Server
 from tests.support.shell import Typed, type_in
 
@@ -57,9 +58,18 @@ class Shop:
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
-    def run(self, users: int, full: int, *arguments: str) -> None:
+    def set_tap(self, users: int, full: int) -> None:
         (self.folder / "tap.json").write_text(tap_config(users, full))
-        self.runs.append(json.loads(self.command("run", "--json", *arguments)) | {"tables": self.tables()})
+
+    def note(self, printed: str) -> None:
+        """Keep what a run printed, with the tables after it."""
+        self.runs.append(json.loads(printed) | {"tables": self.tables()})
+
+    def run_here(self, *arguments: str) -> None:
+        """A run in this process, on the one session."""
+        with printed_here(stderr=False) as printed:
+            assert type_here(["run", "--json", *arguments], self.folder, self.environ) == 0
+        self.note(printed())
 
     def keys(self, prefix: str = "") -> list[str]:
         pages = self.s3.client().get_paginator("list_objects_v2").paginate(Bucket="e2e", Prefix=f"team/{prefix}")
@@ -81,17 +91,23 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A lake after a run, a second that resumes and overwrites, and a third that is full."""
+def shop(s3_server: S3Server, one_spark: OneSpark, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A lake after a run, a second that resumes and overwrites, and a third that is full.
+
+    The first is a process whose executors, too, know the server by the settings alone.
+    """
     s3_server.clear()
     s3_server.bucket("e2e")
     shop = Shop(tmp_path_factory.mktemp("shop"), s3_server, [])
     (shop.folder / "bridge.yaml").write_text(SETTINGS)
-    (shop.folder / "tap.json").write_text(tap_config(300, 100))
+    shop.set_tap(300, 100)
     shop.command("discover")
-    shop.run(300, 100)
-    shop.run(420, 40)
-    shop.run(420, 50, "--full")
+    shop.note(shop.command("run", "--json"))
+    with one_spark.lent():
+        shop.set_tap(420, 40)
+        shop.run_here()
+        shop.set_tap(420, 50)
+        shop.run_here("--full")
     return shop
 
 

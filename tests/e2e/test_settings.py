@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.conftest import TAP, Project, stream
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 MAIN = """\
 defaults:
   destination: {bucket: ./lake}

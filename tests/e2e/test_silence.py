@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.conftest import TAP, Done, Project, stream
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 def write_settings(project: Project, streams: list[dict[str, Any]], **more: Any) -> None:
     """A pipeline whose tap gets no catalog. `more` are keys of the pipeline, and `state` of the tap's settings."""

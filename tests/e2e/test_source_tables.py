@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,15 +152,13 @@ def entry(table: str) -> dict[str, Any]:
 
 
 def test_a_table_that_is_locked_is_named(shop: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its question costs as long as one may take; the others answer."""
+    """Its question ends, although the lock does not; the others answer."""
     shop.sql(STAMPED)
     monkeypatch.setattr("bridge.load.tap.database.columns._SECONDS", 1)
     catalog = {"streams": [entry(ODD), entry("users"), entry("zeros")]}
     asked = {f"shop-{ODD}": ["updated_at"], "shop-users": ["updated_at"], "shop-zeros": ["modified_at"]}
     with locked(shop, "shop.users"):
-        began = time.monotonic()
         nulls, [text] = columns_with_nulls(database(login(shop)), catalog, asked)
-    assert time.monotonic() - began < 30
     assert nulls == {f"shop-{ODD}": {"updated_at"}}
     assert text.endswith(": shop-users.updated_at")
 
@@ -186,7 +183,5 @@ def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.load.tap.database.mysql._START", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = {"host": "127.0.0.1", "port": str(silent.getsockname()[1]), "user": "reader", "password": "secret"}
-        began = time.monotonic()
         with database(config) as one, pytest.raises(NotAsked, match="no answer came in 2 s"):
             one.ask([("select 1", [])], each=0.5, whole=0.5)
-    assert time.monotonic() - began < 15

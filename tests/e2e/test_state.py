@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.conftest import Project, stream
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 @pytest.mark.timeout(300)
 def test_the_first_run_goes_on_where_another_tool_left_off(project: Project) -> None:

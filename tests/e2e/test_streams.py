@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import singer_sdk.testing
 
 from tests.e2e.conftest import Project
 from tests.support.hazards import DATA
 from tests.support.pipe import plain, wire
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 SDK = Path(singer_sdk.testing.__file__).parent / "target_test_streams"
 REPLAY = str(Path(sys.executable).with_name("tap-replay"))

@@ -6,10 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,7 +16,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.errors import SettingsError
-from bridge.load.spark.session import Session
 from bridge.load.spark.transform import analysed
 from bridge.protocol.schema.json_schema import TIMESTAMP
 from bridge.protocol.schema.table_schema import TableSchema
@@ -153,6 +150,7 @@ say(*orders(4, 0, 5), state(5))
 """
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_record_that_the_statement_cannot_take(project: Project) -> None:
     """The run says which stream and what Spark says; what was committed stays, and no bookmark passes the record."""
     text = "SELECT id, 60 div amount AS share FROM stream"
@@ -174,6 +172,7 @@ def test_a_record_that_the_statement_cannot_take(project: Project) -> None:
     assert project.state()["bookmarks"]["orders"]["replication_key_value"] == 3
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_column_that_is_not_there_is_told_before_a_row_is_stored(project: Project) -> None:
     """Spark's words, exit code 2, no commit; the streams before it are not stored either."""
     prepare(project, "plain", "wrong")
@@ -202,6 +201,7 @@ sys.exit(main(["run", "smoke", "--timeout", "40s", "--no-progress"]))
 """
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("struck", "reason"),
     [("SIGKILL", "Spark ended while it looked at a transform"), ("SIGSTOP", "the run took longer than its time-out")],
@@ -221,15 +221,6 @@ def test_a_jvm_that_dies_or_hangs_while_it_looks_at_a_transform(project: Project
     wait_until_gone(project.folder, 20)
     assert project.command("run", "smoke").code == 0
     assert {row[0] for row in table(project, "orders", "id")} == {*range(1, RECORDS + 1)} - {7}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as runs have it, for all statements."""
-    folder: Path = tmp_path_factory.mktemp("spark")
-    session = Session("local[1]", {}, folder / "scratch", folder / "log")
-    yield session.spark
-    session.close(hurry=True)
 
 
 READ = TableSchema(

@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.conftest import Project
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 TAP = str(Path(sys.executable).with_name("tap-replay"))
 SCHEMA = {
     "properties": {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from itertools import cycle
@@ -32,7 +32,6 @@ from bridge.load.maintain.rejects.survey import Criteria
 from bridge.load.run.tables.adopt import adopt
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.at_need import SparkAtNeed
-from bridge.load.spark.session import Session
 from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard
@@ -44,16 +43,6 @@ from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
-
-
-@pytest.fixture(scope="module")
-def spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session whose workers know the store: they have its variables."""
-    assert s3_server.environ
-    folder = tmp_path_factory.mktemp("spark")
-    session = Session("local[2]", {"spark.sql.shuffle.partitions": "2"}, folder / "scratch", folder / "log")
-    yield session.spark
-    session.close(hurry=True)
 
 
 TIMES = (

@@ -6,7 +6,7 @@ one commit. The next run completes the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage import open_storage
-from bridge.load.spark.session import Session
 from bridge.operate.verify.check import verify
 from tests.contract.crashing import crashing
 from tests.crash.driver import PIPELINE
@@ -33,16 +32,6 @@ QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
 """The format, the method, and of how many changes one is a death."""
 SLOW = [(kind, method, 1) for kind in ("delta", "iceberg") for method in ("append-only", "upsert", "overwrite")]
 IN_A_BUCKET = [("delta", "upsert", 2), ("iceberg", "upsert", 2)]
-
-
-@pytest.fixture(scope="module")
-def spark(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session whose workers know the store: they have its variables."""
-    assert s3_server.environ
-    folder = tmp_path_factory.mktemp("spark")
-    session = Session("local[2]", {"spark.sql.shuffle.partitions": "2"}, folder / "scratch", folder / "log")
-    yield session.spark
-    session.close(hurry=True)
 
 
 class Dying(Lake):

@@ -23,7 +23,7 @@ from tests.support.shell import Done
 from tests.support.view_formats import catalog_in
 from tests.support.view_oracle import check_commits, views_at
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("in_process")]
 TAP = str(Path(sys.executable).with_name("tap-replay"))
 FORMATS = ["parquet", *(pytest.param(form, marks=pytest.mark.slow) for form in ("delta", "iceberg"))]
 """Each test takes two minutes a format: `make test` does one of the others where the formats differ most."""

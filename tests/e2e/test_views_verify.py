@@ -11,6 +11,8 @@ from tests.e2e.conftest import Project
 from tests.e2e.test_views import BY_DAY, FORMATS, Shop, order, state
 from tests.support.view_oracle import check_commits
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 SALES = "SELECT region, count(*) AS n, sum(amount) AS total, max(seen_at) AS latest FROM orders GROUP BY region"
 
 

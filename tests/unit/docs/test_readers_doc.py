@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.lake.table_columns import read_columns
-from bridge.load.spark.session import Session
 from bridge.load.write.partition import Partition
 from bridge.operate.readers.ddl import statement
 from bridge.operate.readers.table import Table
@@ -116,14 +115,6 @@ def test_every_row_is_read(
     names, found = read(statement(asked, dialect, **flags), asked)
     assert names == names_of(asked)
     assert by_first(plain(found)) == by_first(rows[stream])
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("spark")
-    session = Session("local[1]", {}, folder, folder / "log")
-    yield session.spark
-    session.close(hurry=True)
 
 
 @pytest.mark.timeout(600)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import simplejson
 
-from bridge.load.spark.session import Session
 from bridge.operate.readers.table import Table
 from bridge.protocol.schema.merging import Evolution, label
 from bridge.protocol.schema.table_schema import from_singer, merge
 from tests.support.engines import IN_PROCESS, by_spark, shown, table_of
+from tests.support.one_spark import OneSpark
 from tests.support.tables import INTEGER, STRING, Shop
 
 DOC = (Path(__file__).parents[3] / "docs/types.md").read_text()
@@ -255,13 +255,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         return Lake(tmp_path_factory.mktemp("types"))
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("spark")
-    conf = {"spark.sql.session.timeZone": "UTC", "spark.sql.debug.maxToStringFields": "10"}
-    session = Session("local[1]", conf, folder, folder / "log")
-    yield session.spark
-    session.close(hurry=True)
+@pytest.fixture
+def spark(one_spark: OneSpark) -> Iterator[Any]:
+    with one_spark.session({"spark.sql.debug.maxToStringFields": "10"}) as session:
+        yield session
 
 
 def check(lake: Lake, stream: str, read: Callable[[Table], Any]) -> None:

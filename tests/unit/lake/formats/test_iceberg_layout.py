@@ -24,6 +24,7 @@ from bridge.load.write.partition import Partition
 from bridge.operate.verify.check import verify
 from bridge.operate.verify.mend import repair
 from bridge.settings.options import Pipeline
+from tests.support.alone import alone
 from tests.support.iceberg_lake import catalog_of
 from tests.support.tables import INTEGER, STRING, Shop
 
@@ -51,14 +52,15 @@ def old() -> Iterator[Shop]:
     Both tables have the rows 1 to 4, with the names null, empty, x, x: the first two in one file. Then row 3 and row 4
     of `merged` changed by key, so that their file is not sorted as its footer says.
     """
-    shutil.rmtree(OLD, ignore_errors=True)
-    OLD.mkdir()
-    with tarfile.open(Path(__file__).parents[3] / "data/golden/iceberg_without_partitions.tar.xz") as tar:
-        tar.extractall(OLD, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(OLD)
-    shop = Shop(OLD, format="iceberg", partition_by=(Partition("name"),), sort_by=("-n",))
-    shop._head = Log(shop.storage, "shop").head()
-    yield shop
-    shutil.rmtree(OLD)
+    with alone(OLD):
+        shutil.rmtree(OLD, ignore_errors=True)
+        OLD.mkdir()
+        with tarfile.open(Path(__file__).parents[3] / "data/golden/iceberg_without_partitions.tar.xz") as tar:
+            tar.extractall(OLD, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(OLD)
+        shop = Shop(OLD, format="iceberg", partition_by=(Partition("name"),), sort_by=("-n",))
+        shop._head = Log(shop.storage, "shop").head()
+        yield shop
+        shutil.rmtree(OLD)
 
 
 def load(shop: Shop, records: Rows, stream: str = "orders", **more: Any) -> None:

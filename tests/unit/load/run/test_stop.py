@@ -32,12 +32,10 @@ def test_a_signal_is_told_by_tick(number: int) -> None:
 
 def test_a_signal_ends_a_wait_at_once() -> None:
     """Nobody who presses Ctrl-C waits for a backoff to pass."""
-    began = time.monotonic()
     with Stop() as stop:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(Interrupted):
-            stop.sleep(timedelta(minutes=5))
-    assert time.monotonic() - began < 60
+            stop.sleep(timedelta(hours=1))
 
 
 def test_a_wait_that_nobody_ends_is_as_long_as_it_says() -> None:

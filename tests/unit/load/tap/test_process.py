@@ -344,7 +344,7 @@ def test_a_tap_that_ignores_sigterm(script: Script) -> None:
         pids = family(next(tap.chunks(idle=10 * SECOND, tick=lambda: None)))
         began = time.monotonic()
         tap.terminate(grace=SECOND / 2)
-        assert 0.4 < time.monotonic() - began < 60
+        assert time.monotonic() - began > 0.4
     assert until(lambda: all(gone(pid) for pid in pids))
     polite = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(600)"
     with script.tap(polite) as tap:

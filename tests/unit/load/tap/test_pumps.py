@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -67,16 +67,19 @@ def test_who_is_stopped_is_not_heard_any_more() -> None:
         assert said[-1] == (1, None)
 
 
-def test_all_are_stopped_at_once() -> None:
-    """Each gets time to end, all at the same time."""
+def test_all_are_stopped_at_once(tmp_path: Path) -> None:
+    """Each gets time to end, all at the same time: each ends only when all have been asked to."""
     with ExitStack() as stack:
-        taps = [tap(stack, "trap 'sleep 2; exit 0' TERM; echo x; while :; do sleep 0.05; done") for _ in range(4)]
+        for name in ("asked", "ended"):
+            (tmp_path / name).mkdir()
+        all_asked = "touch asked/$$; until [ $(ls asked | wc -l) = 4 ]; do sleep 0.05; done"
+        script = f"cd {tmp_path}; trap '{all_asked}; touch ended/$$; exit 0' TERM; echo x; while :; do sleep 0.05; done"
+        taps = [tap(stack, script) for _ in range(4)]
         with Pumps(taps, idle=None) as pumps:
             for _ in zip(range(4), pumps.outputs(lambda: None), strict=False):
                 pass
-            began = time.monotonic()
             pumps.stop_all()
-        assert time.monotonic() - began < 8
+        assert len(list(tmp_path.glob("ended/*"))) == 4
         assert all(one.ended for one in taps)
 
 

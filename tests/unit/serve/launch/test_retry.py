@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -113,14 +112,12 @@ def test_a_tap_that_is_not_there_is_not_waited_for(folder: Path) -> None:
 def test_a_signal_ends_the_wait(folder: Path) -> None:
     """Ctrl-C between two attempts: no further one, and the exit code of Ctrl-C."""
     chosen = pipeline(folder, "exit 1", backoff=timedelta(hours=1))
-    began = time.monotonic()
     with Stop() as stop:
         for each in attempts(chosen, Request(), folder / ".singer-bridge", stop):
             with each.turn() as run:
                 run.execute()
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         result = each.result
-    assert time.monotonic() - began < 120
     assert result.status == "interrupted"
     assert result.error
     assert result.error.exit_code == 130
