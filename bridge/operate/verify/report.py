@@ -22,7 +22,7 @@ def warning(check: str, file: str, problem: str, fix: str = "", mend: Mend | Non
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings of a check, and how much was checked. `running` is the run that held the pipeline meanwhile, if any."""
+    """The findings, and how much was checked. `running` is the run that held the pipeline meanwhile, if any."""
 
     head: int = 0
     first: int = 0
