@@ -9,6 +9,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from bridge.lake.log import storage_changes
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage import Change, Missing
 from bridge.lake.storage.objects import ObjectStorage
+from bridge.lake.storage.objects.copying import CopyingStore
 from tests.contract.lakes import AFTER, CHANGES, TRASH, kept, pend, rewriting, table, tree, waiting
 from tests.contract.test_rewrite import (
     NEW,
@@ -50,6 +52,9 @@ class _Calls:
         self.count = 0
 
     def __getattr__(self, name: str) -> Any:
+        made_of_calls = vars(CopyingStore).get(name)
+        if callable(made_of_calls) and not getattr(made_of_calls, "__isabstractmethod__", False):
+            return MethodType(made_of_calls, self)
         whole = getattr(self._store, name)
         if not callable(whole) or name == "place":
             return whole

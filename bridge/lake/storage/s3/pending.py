@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from bridge.errors import LakeError
 from bridge.lake.storage.parts import PartWriter
 from bridge.lake.storage.protocol import Add, made_of
-
-if TYPE_CHECKING:
-    from bridge.lake.storage.s3.store import S3Store
 
 _SMALL = 8 * 1024**2
 """Up to this size an object needs no more requests, and no clean-up of unfinished uploads deletes it."""
@@ -28,10 +25,24 @@ _COPIED_PART = 1024**3
 _AT_ONCE = 3
 
 
+class Uploads(Protocol):
+    """The requests of `S3Store` that write a pending file."""
+
+    @property
+    def patient(self) -> Any: ...
+    def at(self, key: str) -> dict[str, str]: ...
+    def explained(self, action: str, key: str) -> Any: ...
+    def put(self, key: str, data: bytes) -> None: ...
+    def begin_upload(self, key: str, made_of: str) -> str: ...
+    def put_part(self, key: str, upload: str, number: int, data: bytes) -> str: ...
+    def complete_upload(self, key: str, upload: str, parts: list[dict[str, Any]]) -> None: ...
+    def abort(self, add: Add) -> None: ...
+
+
 class PendingObject(PartWriter):
     """A file for writing, start to end. Memory holds a part, and up to three that are being sent."""
 
-    def __init__(self, store: S3Store, source: str, key: str, *, over: bool, readable: bool = False) -> None:
+    def __init__(self, store: Uploads, source: str, key: str, *, over: bool, readable: bool = False) -> None:
         super().__init__()
         self.upload = ""
         self._store, self._source, self._key, self._over = store, source, key, over
