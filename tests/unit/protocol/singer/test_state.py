@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.errors import DataError, SettingsError
+from bridge.lake.storage import lake_of
 from bridge.load.run.planning.run_plan import plan_run
 from bridge.load.slots.guard import SlotGuard
-from bridge.load.tap.source import Source
+from bridge.load.tap.stdin import Piped, Stdin
 from bridge.protocol.singer.state import (
     bookmark,
     covers,
@@ -257,8 +259,8 @@ def test_a_tap_without_a_state_of_which_some_tables_are_overwritten(tmp_path: Pa
     for n in (1, 2, 3):
         found = pipe.load(tap, **how)
         assert {stream: len(found.rows(stream)) for stream in "ab"} == {"a": 1, "b": n}
-        source = Source(pipe.pipeline(**how), tmp_path)
-        plan = plan_run(Request(), source.pipeline, source, (None, set()), pipe.storage, found.view)
+        source, pipeline = Piped("tap", Stdin(BytesIO()), print), pipe.pipeline(**how)
+        plan = plan_run(Request(), pipeline, source, (None, set()), lake_of(pipeline.destination), found.view)
         assert plan.start(found.state, None, SlotGuard())[0] is None
 
 
