@@ -19,7 +19,7 @@ import pyarrow as pa
 from bridge.errors import BridgeError, DataError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
-from bridge.load.run.tables.column_plan import IncomingSchema
+from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
@@ -36,6 +36,7 @@ from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import is_empty, is_flat, resume_point
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
 from bridge.settings.options import Pipeline
+from bridge.settings.transform_sql import read_transform
 
 NEW_KEY = "set key_properties for it under streams, to the key of all of its rows"
 """The remedy for a key that changes within a run."""
@@ -300,6 +301,24 @@ class Streams:
             evolution=self._evolution(plan.settings, keys),
             bookmark=", ".join(columns),
             resumes_by=columns if replication == "INCREMENTAL" or (replication is None and bookmarks) else (),
+        )
+
+    def columns(self, plan: StreamPlan) -> ColumnPlan:
+        """How the settings shape its columns. Raises `SettingsError` for a statement over columns of two types."""
+        settings, text = plan.settings, plan.settings.transform
+        if text is not None and settings.on_type_change == "variant":
+            hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
+            raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=plan.name)
+        return ColumnPlan(
+            plan.name,
+            settings.columns or (),
+            settings.rename or {},
+            self.pipeline.destination.column_names,
+            self.pipeline.metadata(plan.name),
+            read_transform(text) if text is not None else None,
+            settings.replication_key or plan.replication_key,
+            log_based=plan.replication == "LOG_BASED",
+            null_times=settings.on_bad_time == "null",
         )
 
     def _evolution(self, settings: StreamKeys, keys: Sequence[str]) -> Evolution:

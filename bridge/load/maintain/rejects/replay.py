@@ -32,7 +32,6 @@ from bridge.load.maintain.rejects.survey import Criteria, find, first_files, gro
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.table_guard import Guard, without_limits
-from bridge.load.run.tables.column_plan import ColumnPlan
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.at_need import SparkAtNeed
@@ -187,7 +186,7 @@ def _columns(
     placement.open(Schema(stream, {"properties": properties}, None, None))
     reading = pa.schema(without_variants(columns.arrow))
     columns = TableSchema(columns.arrow, None if reading == columns.arrow else reading)
-    shaping = ColumnPlan.of(pipeline, stream, None)
+    shaping = placement.streams.columns(placement.streams.expected(stream))
     left_out = sorted(name for name in names - properties.keys() if not shaping.wants(name))
     fields = [pa.field(name, pa.string()) for name in left_out]
     return leave_out(columns, fields, metadata=placement.layouts[stream].metadata)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from bridge.errors import DataError, SettingsError
-from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
+from bridge.lake.log import Snapshot
+from bridge.load.run.streams import Streams
+from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.write.metadata_columns import visible
-from bridge.protocol.singer.catalog import (
-    Catalog,
-    StreamEntry,
-    key_properties,
-    record_name,
-    replication_key,
-    replication_method,
-    stream_id,
-)
+from bridge.protocol.singer.catalog import Catalog, StreamEntry, key_properties, record_name, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.selection import choices, loaded_streams
 from bridge.settings.options import Pipeline
@@ -25,19 +20,18 @@ from bridge.settings.transform_sql import TRANSFORM, quoted_column
 
 def catalog_columns(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) -> IncomingSchema | None:
     """The columns that the SCHEMA of a stream will bring; None where it is wrong, which other checks say."""
-    name, alone = record_name(entry), {"streams": [entry]}
-    settings, schema = pipeline.stream(name), entry.get("schema") or {}
-    keys = settings.key_properties or key_properties(entry) or []
+    streams, name = Streams(pipeline, {"streams": [entry]}, Snapshot()), record_name(entry)
+    plan, schema = streams.expected(name), entry.get("schema") or {}
+    keys = plan.settings.key_properties or key_properties(entry) or []
     left_out = {
         one.path[0]
         for one in choices(catalog, pipeline.source.select, [stream_id(entry)])
         if one.stream == stream_id(entry) and len(one.path) == 1 and not one.loaded
     }
     properties = {key: value for key, value in (schema.get("properties") or {}).items() if key not in left_out}
-    is_log_based = (settings.replication_method or replication_method(alone, name)) == "LOG_BASED"
+    plan = replace(plan, replication=plan.settings.replication_method or plan.replication)
     with suppress(DataError, SettingsError):
-        plan = ColumnPlan.of(pipeline, name, replication_key(alone, name), log_based=is_log_based)
-        return plan.incoming(Schema(name, {**schema, "properties": properties}, keys, None), (), keys)
+        return streams.columns(plan).incoming(Schema(name, {**schema, "properties": properties}, keys, None), (), keys)
     return None
 
 

@@ -17,8 +17,7 @@ from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from bridge.protocol.schema.valid import valid_schema
 from bridge.protocol.singer.messages import Schema
-from bridge.settings.options import Pipeline
-from bridge.settings.transform_sql import Statement, read_transform
+from bridge.settings.transform_sql import Statement
 
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
 _BETWEEN = re.compile(r"[\s.\-]+")
@@ -116,19 +115,6 @@ class ColumnPlan:
     """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
     null_times: bool = False
     """Whether texts that are no time become null, but for those of a key, a replication key or a deletion."""
-
-    @classmethod
-    def of(cls, pipeline: Pipeline, stream: str, replication_key: str | None, *, log_based: bool = False) -> ColumnPlan:
-        """The shaping of a stream. Raises `SettingsError` for a statement over columns of two types."""
-        settings, style = pipeline.stream(stream), pipeline.destination.column_names
-        if settings.transform is not None and settings.on_type_change == "variant":
-            hint = "a statement sees one column of one type: choose rewrite or fail, or cast in the statement"
-            raise SettingsError("transform and on_type_change: variant do not go together", hint=hint, stream=stream)
-        statement = read_transform(settings.transform) if settings.transform is not None else None
-        key = settings.replication_key or replication_key
-        columns, rename, metadata = settings.columns or (), settings.rename or {}, pipeline.metadata(stream)
-        null_times = settings.on_bad_time == "null"
-        return cls(stream, columns, rename, style, metadata, statement, key, log_based, null_times)
 
     def incoming(self, message: Schema, never_null: Sequence[str], keys: Sequence[str]) -> IncomingSchema:
         """The columns of a SCHEMA.

@@ -16,7 +16,7 @@ from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
-from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
+from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.methods import refusal
 from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
@@ -156,9 +156,7 @@ class TablePlanner:
     def incoming(self, message: Schema) -> IncomingSchema:
         """The columns that a SCHEMA brings, as the settings shape them. Raises `SettingsError`, `DataError`."""
         plan = self.streams.with_schema(message)
-        log_based = plan.replication == "LOG_BASED"
-        shaping = ColumnPlan.of(self._pipeline, plan.name, plan.replication_key, log_based=log_based)
-        return shaping.incoming(message, plan.never_null(message), plan.keys)
+        return self.streams.columns(plan).incoming(message, plan.never_null(message), plan.keys)
 
     def _keyed(self, plan: StreamPlan, layout: TableLayout) -> StreamPlan:
         """The plan, and in its layout its keys and the handling of deletions. Raises `SettingsError` without a key."""

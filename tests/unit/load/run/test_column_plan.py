@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
+from bridge.lake.log import Snapshot
+from bridge.load.run.streams import Streams
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, snake_case
 from bridge.load.spool.folder import SpoolFolder
 from bridge.load.write.context import WriteContext
@@ -222,7 +224,7 @@ def test_a_statement_over_a_column_of_two_types_is_refused(tmp_path: Path) -> No
     """It would see the values of one type only, and those of the other were gone."""
     keys = {"transform": "SELECT * FROM stream", "on_type_change": "variant"}
     given = {"source": {"tap": "x"}, "destination": {"bucket": str(tmp_path)}, "streams": {"u*": keys}, "name": "p"}
-    pipeline = Pipeline.model_validate(given)
-    assert ColumnPlan.of(pipeline, "orders", None).statement is None
+    streams = Streams(Pipeline.model_validate(given), None, Snapshot())
+    assert streams.columns(streams["orders"]).statement is None
     with pytest.raises(SettingsError, match="do not go together stream=users"):
-        ColumnPlan.of(pipeline, "users", None)
+        streams.columns(streams["users"])
