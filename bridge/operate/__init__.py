@@ -12,31 +12,10 @@ A verb that writes to a lake takes the pipeline's lease and makes its own commit
 and writes nothing. Read `verify/check.py` first.
 """
 
-DOORS = (
-    "demo",
-    "doctor.lake",
-    "project.append",
-    "project.clashes",
-    "project.crontab",
-    "project.dotenv",
-    "project.entry",
-    "project.leftovers",
-    "project.removal",
-    "project.selection",
-    "project.starter",
-    "project.taps",
-    "readers.choice",
-    "readers.ddl",
-    "readers.engines",
-    "readers.history",
-    "rollback_warnings",
-    "smoke.golden",
-    "smoke.loading",
-    "smoke.reports",
-    "smoke.trial",
-    "smoke.verdicts",
-    "verify.check",
-    "verify.mend",
-    "verify.report",
-)
+DOORS = """
+demo doctor.lake project.append project.clashes project.crontab project.dotenv project.entry project.leftovers
+project.removal project.selection project.starter project.taps readers.choice readers.ddl readers.engines
+readers.history rollback_warnings smoke.golden smoke.loading smoke.reports smoke.trial smoke.verdicts verify.check
+verify.mend verify.report
+""".split()
 """The modules that other wings may import; tests/test_architecture.py holds them to it."""

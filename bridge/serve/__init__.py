@@ -9,14 +9,8 @@ orchestrate/  Dagster, Airflow and dbt on our pipelines
 All state is in the bucket: after a crash the next start looks there for what was missed.
 """
 
-DOORS = (
-    "facts.after_run",
-    "launch.launch",
-    "orchestrate.dbt",
-    "service.assignment",
-    "service.client",
-    "service.runners",
-    "service.service",
-    "service.web.server",
-)
+DOORS = """
+facts.after_run launch.launch orchestrate.dbt service.assignment service.client service.runners service.service
+service.web.server
+""".split()
 """The modules that other wings may import; tests/test_architecture.py holds them to it."""
