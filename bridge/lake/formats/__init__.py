@@ -3,7 +3,7 @@
 ```
 protocol.py   what the log of each format can do; read it first
 registry.py   which formats there are, which package each needs, and the logs of one pipeline's tables
-delta/        log.py creates the log's next entry by put-if-absent; stats.py and bad_stats.py: statistics
+delta/        log.py creates the log's next entry by put-if-absent; stats.py: statistics
 iceberg/      table.py commits the next snapshot by the catalog's compare-and-swap; columns.py, layout.py, manifests.py:
               what is in it; catalog.py: where it is registered; io.py: how pyiceberg reads and writes in the bucket
 order_note.py how a file is sorted, noted by its writer in the file

@@ -23,8 +23,7 @@ from urllib.parse import quote, unquote
 
 from bridge.errors import DataError, LakeError
 from bridge.exact_json import dumps
-from bridge.lake.formats.delta.bad_stats import misleading
-from bridge.lake.formats.delta.stats import statistics
+from bridge.lake.formats.delta.stats import misleading, statistics
 from bridge.lake.formats.protocol import Commit, folder_uri
 from bridge.lake.records import TableState
 from bridge.lake.storage import Storage
