@@ -117,7 +117,7 @@ def test_another_replication_method_over_a_table(pipeline: Any) -> None:
     full, by_id = taken(pipeline(), FULL), taken(pipeline(), BY_ID)
     (text,) = changed_since(pipeline(), full, by_id, Snapshot(1, PipelineState({"bookmarks": {"users": {}}}), TABLE))
     assert "from FULL_TABLE to INCREMENTAL" in text
-    assert "once more" in text
+    assert "a second time" in text
     assert "--full -s users" in text
     (text,) = changed_since(pipeline(), by_id, full, Snapshot(1, PipelineState(BOOKMARK), TABLE))
     assert "will be replaced" in text
