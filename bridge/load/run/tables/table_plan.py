@@ -1,4 +1,4 @@
-"""Where a stream's table is and how it is loaded: method with its reason, folder, owner, columns so far."""
+"""Where a stream's table is: folder, owner, format, columns so far."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str
 
 
 class TablePlanner:
-    """Decides at each stream's first SCHEMA where its table is and how it is loaded.
+    """Decides at each stream's first SCHEMA where its table is, and what of it stays.
 
     `layouts` maps the decided streams and views to where their rows go, for the workers.
     """
