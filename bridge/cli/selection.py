@@ -207,7 +207,7 @@ def _stream_hint(name: str, settings: Settings) -> str:
     for pipeline in settings.pipelines:
         with suppress(BridgeError):  # this is only a guess: a pipeline that cannot be read is none of its matter
             log = ChosenPipeline(settings.pipeline(pipeline, source=False), Path()).log
-            if name in log.view(log.latest()).tables:
+            if name in log.snapshot(log.latest()).tables:
                 chosen = "" if len(settings.pipelines) == 1 else f"{pipeline} "
                 return f"{name} is a stream: give {chosen}-s {shlex.quote(name)}"
     return ""
@@ -247,7 +247,7 @@ def committed(pipeline: Pipeline, *, required: bool = True) -> tuple[Storage, Sn
     if required and not head:
         hint = _why_no_commit(pipeline.name, storage)
         raise SettingsError("this pipeline has no commit yet", hint=hint, pipeline=pipeline.name, bucket=storage.uri)
-    return storage, log.view(head)
+    return storage, log.snapshot(head)
 
 
 def _why_no_commit(name: str, storage: Storage) -> str:

@@ -226,7 +226,7 @@ class Log:
         document = {"format": FORMAT, "first": beginning.first, "swept": beginning.swept}
         self.storage.write(pipeline_key(self.pipeline, "begins.json"), dumps(document))
 
-    def view(self, n: int) -> Snapshot:
+    def snapshot(self, n: int) -> Snapshot:
         """The lake after commit `n`."""
         start = n - n % SNAPSHOT_EVERY
         snapshot = self._snapshot(self._existing(start, n)) if start else Snapshot()

@@ -121,7 +121,7 @@ def tables_of(storage: Storage, owners: list[Owner]) -> dict[Owner, TableState]:
     tables = {}
     for owner in owners:
         log = Log(storage, owner.pipeline)
-        if table := log.view(log.latest()).tables.get(owner.stream):
+        if table := log.snapshot(log.latest()).tables.get(owner.stream):
             tables[owner] = table
     return tables
 

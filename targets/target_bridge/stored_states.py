@@ -72,8 +72,8 @@ class StoredStates:
         """The STATE, None without one, and its version for `write`. Raises `LakeError`."""
         name = self.pipeline(state_id)
         if name in self._held:
-            view = self._held[name].view
-            return _plain(view.state), view.n
+            snapshot = self._held[name].snapshot
+            return _plain(snapshot.state), snapshot.n
         stored = StateStore.at(self._storage, name).read()
         return _plain(stored.state), stored.version
 
@@ -101,7 +101,7 @@ class StoredStates:
         if name not in self._held:
             self._held[name] = self._open.enter_context(open_pipeline(self._storage, name))
         committer = self._held[name]
-        if not same(committer.view.state, state):
+        if not same(committer.snapshot.state, state):
             committer.set_state(state, f"meltano run: {state_id}")
 
     def _is_committed(self, log: Log, printed: Any) -> bool:

@@ -53,7 +53,7 @@ def fill(bucket: Path, rows: int, small: int) -> Path:
         writer.finish()
         keep_schema(storage, "p", columns)
         change = TableState(layout.folder, columns.hash).change("t", adds, [])
-        committer.commit(committer.view.pipeline_state, [change], kind="data", staged={})
+        committer.commit(committer.snapshot.pipeline_state, [change], kind="data", staged={})
     return bucket / layout.folder
 
 

@@ -127,7 +127,7 @@ def test_a_dead_runs_spool_goes_with_the_next_run(storage: Storage, context: Wri
         live = replace(context, generation=committer.generation)
         batch, contents = packed(live)
         upload(live, storage, batch)
-        abort_older(slept.log, slept.view, slept.generation, fenced=True)
+        abort_older(slept.log, slept.snapshot, slept.generation, fenced=True)
         with closing(SegmentSource(live)) as source:
             assert all(source.of(segment).read_segment(segment) == data for segment, data in contents.items())
 

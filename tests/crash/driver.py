@@ -79,9 +79,9 @@ class Run:
 
     def _load(self, storage: Storage, committer: Committer, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
-        adopted = {} if self.full else {s: stage.version for s, stage in committer.view.staged.items()}
+        adopted = {} if self.full else {s: stage.version for s, stage in committer.snapshot.staged.items()}
         placement = TablePlanner(
-            storage, self._settings(storage), committer.view, self.catalog, full=self.full, append=False
+            storage, self._settings(storage), committer.snapshot, self.catalog, full=self.full, append=False
         )
         job = WriteContext(storage.uri, PIPELINE, "run", committer.generation, str(scratch), "zstd", placement.layouts)
         job = replace(job, in_bucket=self.in_bucket)
@@ -97,13 +97,13 @@ class Run:
         self._waiting: list[Sealed] = []
         self._last_seq = 0
         self._dispatcher = Dispatcher(
-            BarrierPolicy(committer.view.state, staged=adopted, whole=self.full),
+            BarrierPolicy(committer.snapshot.state, staged=adopted, whole=self.full),
             self._spool,
             placement,
             DispatchRules(timedelta(0), 1 << 30, max_noise=self.max_rejects, only_at_end=self.at_end),
         )
         self._fill_views(self.views if self.full or self.load_method == "overwrite" else ())
-        self._read(None if self.full else committer.view.state)
+        self._read(None if self.full else committer.snapshot.state)
         self._fill_views(())
 
     def _fill_views(self, replaced: Collection[str]) -> None:

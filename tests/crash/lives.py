@@ -115,12 +115,12 @@ class Life:
         """Open, load what the source still has, `loads` commits at most, and close."""
         storage = ObjectStorage("s3://b", _Asking("b", "", S3Options(), parallel=1))
         committer = open_committer(storage, PIPELINE, f"run {self.run}", {"closed": self.ask("lease")})
-        self.ask("started", committer.view.last_change)
+        self.ask("started", committer.snapshot.last_change)
         end = min(self.world.last, loaded(committer) + self.world.loads)
         while loaded(committer) < end:
             self.load(committer)
-            self.ask("report", committer.view.last_change, True)  # done
-        self.ask("close", committer.view.n)
+            self.ask("report", committer.snapshot.last_change, True)  # done
+        self.ask("close", committer.snapshot.n)
 
     def load(self, committer: Committer) -> None:
         """One epoch. The source's next load is the one after the STATE."""
@@ -129,7 +129,7 @@ class Life:
     def epoch(self, committer: Committer) -> tuple[PipelineState, list[Any]]:
         """Write the pending files of the next load; return what its commit says."""
         number, world = loaded(committer) + 1, self.world
-        table = committer.view.tables.get("s") or TableState(FOLDER, None)
+        table = committer.snapshot.tables.get("s") or TableState(FOLDER, None)
         over = {part: name for name, file in table.files.items() if is_over(part := part_of(file.size)[0])}
         files = []
         for part in world.parts:
@@ -146,7 +146,7 @@ class Life:
 
 def loaded(committer: Committer) -> int:
     """How many loads of the source the table has."""
-    table = committer.view.tables.get("s")
+    table = committer.snapshot.tables.get("s")
     return max((part_of(file.size)[1] for file in table.files.values()), default=0) if table else 0
 
 
@@ -272,7 +272,7 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, Committer):
         return "Committer", value.generation, _frozen(value.head)
     if isinstance(value, Head):
-        return "Head", _frozen(value.view), _frozen(value._versions)
+        return "Head", _frozen(value.snapshot), _frozen(value._versions)
     if is_dataclass(value):
         return type(value).__name__, tuple(_frozen(getattr(value, one.name)) for one in fields(value))
     if isinstance(value, GeneratorType):
@@ -309,7 +309,7 @@ def one_by_one(_: Any, work: Callable[[Any], Any], items: Any) -> list[Any]:
 
 
 def _swap(self: Head, key: str, data: bytes, swap: Any = Head.swap) -> bool:
-    Life.current.shows = self.view.last_change
+    Life.current.shows = self.snapshot.last_change
     return bool(swap(self, key, data))
 
 

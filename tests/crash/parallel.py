@@ -51,7 +51,7 @@ class Parallel(Run):
         )
         streams = [{"tap_stream_id": name, "stream": name, "schema": {"selected": True}} for name in self.taps]
         catalog = {"streams": streams}
-        division, _ = divided(pipeline, storage, committer.view, catalog)
+        division, _ = divided(pipeline, storage, committer.snapshot, catalog)
         assert division
         shutil.rmtree(scratch, ignore_errors=True)
         home = Scratch(scratch, pipeline, "run")
@@ -60,10 +60,10 @@ class Parallel(Run):
         plan = LoadPlan(
             pipeline,
             committer,
-            TablePlanner(storage, pipeline, committer.view, catalog, full=False, append=False),
+            TablePlanner(storage, pipeline, committer.snapshot, catalog, full=False, append=False),
             home,
             Watched(),
-            restarted=frozenset(committer.view.staged),
+            restarted=frozenset(committer.snapshot.staged),
             lookbacks=[Lookback() for _ in division.groups],
             division=division,
         )

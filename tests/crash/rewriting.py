@@ -49,7 +49,7 @@ class Rewrites(Run):
         for stream in ("t", "n"):
             claim(storage, f"{PIPELINE}/{stream}", Owner(PIPELINE, stream), shared=False)
         schema = keep_schema(storage, PIPELINE, TableSchema(_COLUMNS))
-        done = ((committer.view.state or {}).get("bookmarks", {}).get("t") or {}).get("replication_key_value", 0)
+        done = ((committer.snapshot.state or {}).get("bookmarks", {}).get("t") or {}).get("replication_key_value", 0)
         for number in range(done + 1, self.last + 1):
             state = {"bookmarks": {"t": {"replication_key": "id", "replication_key_value": number}}}
             entries = [
@@ -66,7 +66,7 @@ class Rewrites(Run):
         self.mark("the end of the tap")
 
     def _files(self, storage: Storage, committer: Committer, stream: str, number: int) -> dict[str, Any]:
-        old = sorted(committer.view.tables[stream].files) if stream in committer.view.tables else []
+        old = sorted(committer.snapshot.tables[stream].files) if stream in committer.snapshot.tables else []
         if stream == "n":
             return {"adds": [_write(storage, committer, stream, [(number, None)])], "removes": []}
         if not old:
@@ -94,7 +94,7 @@ def _write(
     over: str = "",
     beside: str = "",
 ) -> dict[str, Any]:
-    new = file_name(committer.generation, committer.view.n + 1, beside=beside)
+    new = file_name(committer.generation, committer.snapshot.n + 1, beside=beside)
     source, name = pipeline_key(PIPELINE, "pending", f"{new.rpartition('/')[2]}.pending"), over or new
     ids, generations = zip(*rows, strict=True)
     with closing(storage.open_pending(source, f"{PIPELINE}/{stream}/{name}", over=bool(over))) as file:

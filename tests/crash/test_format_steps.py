@@ -121,7 +121,7 @@ class Table:
     def run(self, last: dict[str, Any]) -> None:
         """What a run does: open, recover, and load what its STATE does not have."""
         committer = self.lake.open(last)
-        if (committer.view.state or {}).get("last") != self.after[-1]:
+        if (committer.snapshot.state or {}).get("last") != self.after[-1]:
             self.act(self.lake, committer)
 
     def die(self, last: dict[str, Any], at: int | None) -> list[str]:
@@ -136,7 +136,7 @@ class Table:
         """Have the next run complete it: each row is there once for every reader, and the bucket is in order."""
         self.run(DEAD)
         assert self.rows() == self.lake.listed() == self.after
-        assert self.lake.log.view(self.lake.log.head()).state == {"last": self.after[-1]}
+        assert self.lake.log.snapshot(self.lake.log.head()).state == {"last": self.after[-1]}
         found = verify(self.lake.storage, "p").findings
         assert [f for f in found if f.status == "error" and f.check != "owner"] == []
 
@@ -203,7 +203,7 @@ def test_lost_files(table: Table, before: int) -> None:
         file.unlink()
     committer = table.lake.open(DEAD)
     assert table.rows() == table.before
-    assert next(table.lake.log.history(committer.view.n)).kind == "void"
+    assert next(table.lake.log.history(committer.snapshot.n)).kind == "void"
     table.complete()
 
 

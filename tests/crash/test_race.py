@@ -53,8 +53,8 @@ def entry(stream: str, adds: list[dict[str, Any]], removes: list[str]) -> TableC
 
 def step_on(storage: Storage, committer: Committer) -> None:
     """Commit as a tap would go on: three more rows of `a`, in two files, and the whole of `t` anew."""
-    done = (committer.view.state or {"bookmarks": {"a": 0}})["bookmarks"]["a"]
-    table = committer.view.tables.get("t")
+    done = (committer.snapshot.state or {"bookmarks": {"a": 0}})["bookmarks"]["a"]
+    table = committer.snapshot.tables.get("t")
     appended = [
         pending_file(storage, committer, "a", ids) for ids in (range(done + 1, done + 3), range(done + 3, done + 4))
     ]

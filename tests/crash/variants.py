@@ -56,7 +56,7 @@ class Variant:
 
 
 def _abort_unnamed(committer: Committer) -> None:
-    records = [committer.log.record(n) for n in range(1, committer.view.n + 1)]
+    records = [committer.log.record(n) for n in range(1, committer.snapshot.n + 1)]
     named = {add.source for record in records if record for change in record.tables for add in change.adds}
     for pending in list(committer.storage.pending(pipeline_key(committer.log.pipeline, "pending"))):
         if (pending.upload or pending.source) not in named:
@@ -84,9 +84,9 @@ def _rebases(self: Committer, *args: Any, **facts: Any) -> Any:
     try:
         return CREATE(self, *args, **facts)
     except CommitLost:
-        others = self.log.record(self.view.n + 1)
+        others = self.log.record(self.snapshot.n + 1)
         assert others
-        self.head.view = self.view.after(others)
+        self.head.snapshot = self.snapshot.after(others)
     return _rebases(self, *args, **facts)
 
 
@@ -97,10 +97,10 @@ def _clean_up(committer: Committer, tables: Sequence[TableChange]) -> None:
 
 def _never_reads_back(self: Committer, kind: str, state: Any, *, tables: Any = (), **facts: Any) -> CommitRecord:
     record = self._record(kind, state, tables, facts)  # type: ignore[arg-type]
-    created, after = self.log.create(self.view, record)
+    created, after = self.log.create(self.snapshot, record)
     if not created:
         raise CommitLost("another run committed first", hint="")
-    self.head.view = after
+    self.head.snapshot = after
     return record
 
 
@@ -144,9 +144,9 @@ def _look_without_head(head: Head) -> state_file.StateFile:
     return state_file.read_state_file(head.storage, head.log.pipeline)
 
 
-def _abort_all_older(log: Log, view: Snapshot, generation: int, *, fenced: bool) -> None:
+def _abort_all_older(log: Log, snapshot: Snapshot, generation: int, *, fenced: bool) -> None:
     del fenced
-    for pending, _ in list(cleanup.stale_pending(log, view, generation)):
+    for pending, _ in list(cleanup.stale_pending(log, snapshot, generation)):
         log.storage.abort(pending)
 
 
@@ -172,15 +172,15 @@ def _reports_first(self: Committer, record: CommitRecord) -> None:
 
 def _state_plainly(head: Head) -> list[str]:
     head.check()
-    Life.current.shows = head.view.last_change
-    data = dumps(head.view.state, indent=2)
+    Life.current.shows = head.snapshot.last_change
+    data = dumps(head.snapshot.state, indent=2)
     head.storage.write(state_file.state_key(head.log.pipeline), data)
     state_file.note_published(head, data)
     return []
 
 
 def _witness_first(head: Head) -> list[str]:
-    data = dumps(head.view.state, indent=2)
+    data = dumps(head.snapshot.state, indent=2)
     state_file.note_published(head, data)
     while not head.swap(state_file.state_key(head.log.pipeline), data):
         head.look(state_file.state_key(head.log.pipeline))
@@ -194,7 +194,7 @@ def _witness_last(head: Head) -> state_file.StateFile:
 
 def _manifest_plainly(head: Head, streams: Mapping[str, bool]) -> None:
     ((stream, shared),) = streams.items()
-    table = head.view.tables[stream]
+    table = head.snapshot.tables[stream]
     names = listed_files(head.storage, Owner(head.log.pipeline, stream), table, shared=shared)
     head.storage.write(MANIFEST, manifest_body(head.storage, table.folder, names))
 

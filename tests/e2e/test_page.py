@@ -57,7 +57,7 @@ def opened(browser: Any, **options: Any) -> tuple[Any, list[str]]:
 
 def rows(folder: Path) -> int:
     log = Log(LocalStorage(folder / "lake"), "shop")
-    tables = log.view(log.latest()).tables
+    tables = log.snapshot(log.latest()).tables
     return tables["users"].rows if "users" in tables else 0
 
 

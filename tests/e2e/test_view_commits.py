@@ -285,7 +285,7 @@ def _adopt(lake: Lake) -> None:
         return
     storage, rows = open_storage(lake.uri), pa.BufferOutputStream()
     with open_pipeline(storage, PIPELINE) as committer:
-        table = committer.view.tables["orders"]
+        table = committer.snapshot.tables["orders"]
         pq.write_table(bridge.Lake(lake.uri).table(PIPELINE, "orders").head(5), rows)
         storage.write(f"{table.folder}/others-{lake.head}.parquet", rows.getvalue().to_pybytes())
         before = lake.count()
@@ -477,7 +477,7 @@ def test_a_new_view_of_a_table_that_is_half_loaded(
     monkeypatch.setattr("bridge.lake.storage.s3.pending._SMALL", 0)  # as if the files were larger
     state = {"type": "STATE", "value": {"bookmarks": {"orders": {"version": lake.version, "id": 5}}}}
     lake.run(*lake.rows(20), state, TapError("the tap failed", hint=""))
-    staged = Log(open_storage(lake.uri), PIPELINE).view(lake.head).staged["orders"]
+    staged = Log(open_storage(lake.uri), PIPELINE).snapshot(lake.head).staged["orders"]
     assert staged.files and all(file.upload for file in staged.files)
     lake.views = {"by_region": ALL}
     lake.run(*lake.rows(5), lake.activate(), lake.state())

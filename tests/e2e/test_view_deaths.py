@@ -75,7 +75,7 @@ class Dying(Lake):
     def seen(self) -> dict[str, Any]:
         """By table, the rows that the library of its format reads now."""
         log = Log(open_storage(self.uri), PIPELINE)
-        tables = {stream: own_rows(log, stream) for stream in log.view(log.latest()).tables}
+        tables = {stream: own_rows(log, stream) for stream in log.snapshot(log.latest()).tables}
         return {stream: None if rows is None else sorted_rows(rows) for stream, rows in tables.items()}
 
     def survives(self, at: int) -> bool:

@@ -53,9 +53,11 @@ def record_run(
     with open_pipeline(lake, pipeline, run) as committer:
         record = RunFile(lake, pipeline, run, tap="tap-x", started=began.isoformat(timespec="seconds"))
         if rows:
-            state = {"bookmarks": {"s": {"replication_key": "id", "replication_key_value": committer.view.n + rows}}}
+            state = {
+                "bookmarks": {"s": {"replication_key": "id", "replication_key_value": committer.snapshot.n + rows}}
+            }
             commit_rows(lake, committer, state, rows)
-        last = committer.view.n
+        last = committer.snapshot.n
     read = facts.pop("read", rows)
     counts = {"read": read, "records": rows, "files": int(rows > 0), "bytes": 4 * (rows > 0)}
     streams = {"s": counts | {"load_method": "append-only"}} if read else {}
@@ -75,7 +77,7 @@ def record_run(
 
 def commit_rows(lake: LocalStorage, committer: Any, state: Any, rows: int, stream: str = "s") -> None:
     """Commit a file that claims so many rows."""
-    name = f"part-{committer.generation:010d}-{committer.view.n:06d}-{'0' * 32}.parquet"
+    name = f"part-{committer.generation:010d}-{committer.snapshot.n:06d}-{'0' * 32}.parquet"
     pipeline = committer.log.pipeline
     source = f".bridge/{pipeline}/pending/{name}.pending"
     file = lake.open_pending(source, f"{pipeline}/{stream}/{name}")

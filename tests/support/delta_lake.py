@@ -67,12 +67,12 @@ class DeltaLake:
 
     def replace(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit rows instead of all that the table has."""
-        new, old = self.pending(committer, ids, **columns), list(committer.view.tables["s"].files)
+        new, old = self.pending(committer, ids, **columns), list(committer.snapshot.tables["s"].files)
         committer.commit(PipelineState({"last": ids[-1]}), [self.entry(new, removes=old, mode="replace")])
 
     def rewrite(self, committer: Committer, ids: list[int], **columns: Any) -> None:
         """Commit one file anew, with other rows, and add another, as a merge by key does."""
-        old = min(committer.view.tables["s"].files)
+        old = min(committer.snapshot.tables["s"].files)
         files = [self.pending(committer, part, **columns) for part in (ids[:-1], ids[-1:])]
         committer.commit(PipelineState({"last": ids[-1]}), [self.entry(*files, removes=[old])])
 

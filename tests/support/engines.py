@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1)
 def table_of(shop: Shop, stream: str) -> Table:
     """Return the table as `tables ddl` knows it."""
     log = Log(shop.storage, "shop")
-    live = log.view(log.head()).tables[stream]
+    live = log.snapshot(log.head()).tables[stream]
     assert live.schema
     columns = read_columns(shop.storage, "shop", live.schema)
     return Table(live.folder, columns, shop.storage.uri, shop.storage.uri, partitioned=bool(live.partition_by))
@@ -61,7 +61,7 @@ def by_spark(spark: Any, asked: Table) -> pa.Table:
 def _by_lake(asked: Table) -> pa.Table:
     """Read by `bridge.Lake`."""
     tables = TablesAt.of(Log(open_storage(asked.bucket), "shop"), None)
-    (stream,) = [stream for stream, table in tables.view.tables.items() if table.folder == asked.folder]
+    (stream,) = [stream for stream, table in tables.snapshot.tables.items() if table.folder == asked.folder]
     return tables.dataset(stream).to_table()
 
 

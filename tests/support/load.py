@@ -28,7 +28,7 @@ def as_it_is(message: Schema) -> IncomingSchema:
 def accounting(committer: Committer, job: WriteContext, **facts: Any) -> Accounting:
     """Return the accounting of a pipeline without a guard and without views."""
     pipeline = inline_pipeline(name="p", bucket=job.bucket, tap="tap", load_method="auto", environ={})
-    tables = TablePlanner(committer.storage, pipeline, committer.view, None, full=False, append=False)
+    tables = TablePlanner(committer.storage, pipeline, committer.snapshot, None, full=False, append=False)
     views = ViewTables(pipeline, committer, job, tables, lambda work: work(None, job, None))
     return Accounting(committer, job, guard=Guard(without_limits(pipeline)), views=views, **facts)
 

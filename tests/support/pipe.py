@@ -174,7 +174,7 @@ class Pipe:
             with ExitStack() as stack:
                 committer = stack.enter_context(open_pipeline(storage, "p", run))
                 superseding = ReplayGuard(committer, listening.start) if listening else None
-                view = superseding.view if superseding else committer.view
+                view = superseding.snapshot if superseding else committer.snapshot
                 placement = TablePlanner(storage, pipeline, view, catalog, full=full, append=False)
                 plan = LoadPlan(
                     pipeline,
@@ -185,20 +185,20 @@ class Pipe:
                     full=full,
                     deselected=frozenset(deselected),
                     retained=frozenset(deselected),
-                    restarted=frozenset(committer.view.staged),
+                    restarted=frozenset(committer.snapshot.staged),
                     max_records=max_records,
                     replay_guard=superseding,
                 )
                 load = self.kind(plan)
                 reader = TapReader(plan, load)
-                started(committer.view.state)
+                started(committer.snapshot.state)
                 try:
                     reader.read(Stdin(io.BytesIO(b"".join(data))) if listening else _Tap(data, fails))
                 except BridgeError as failed:
                     error = failed
                 closing = load.close()
                 warnings = [*(superseding.notes if superseding else ()), *reader.warnings(), *closing]
-                found = Found(self.lake, committer.view, load.counts, warnings, error, load.commits)
+                found = Found(self.lake, committer.snapshot, load.counts, warnings, error, load.commits)
                 if error:
                     raise error
         except BridgeError as failed:

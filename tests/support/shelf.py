@@ -50,7 +50,7 @@ class Shelf(Pipe):
         return Log(self.storage, "p")
 
     def view(self) -> Snapshot:
-        return self.log.view(self.log.head())
+        return self.log.snapshot(self.log.head())
 
     def say(self, *messages: dict[str, Any], **settings: Any) -> Found:
         return self.load(wire(*messages), **settings)

@@ -61,7 +61,7 @@ class Shop:
             self.load(stream, properties, records, storage=storage, **facts)
         for file in (self.root / ".bridge/shop/pending").iterdir():
             file.unlink()
-        self._head = open_committer(self.storage, "shop", "next", last=DEAD).view.n
+        self._head = open_committer(self.storage, "shop", "next", last=DEAD).snapshot.n
 
     def load(
         self,
@@ -86,7 +86,7 @@ class Shop:
         `top` what a SCHEMA says besides its properties. The records are of a `version`; one is complete to `activate`.
         """
         committer = open_committer(storage or self.storage, "shop", self.run, last={"closed": self._head})
-        table = committer.view.tables.get(stream)
+        table = committer.snapshot.tables.get(stream)
         kept = (
             read_schema(self.storage, "shop", table.schema) if table and table.schema and mode != "overwrite" else None
         )
@@ -107,7 +107,7 @@ class Shop:
         active = {} if activate is None else {stream: activate}
         barrier = Barrier(state, False, {stream: mode}, {}, {stream: schema}, True, active)
         record = ledger.commit(ledger.prepare(barrier, through=1))
-        self._head = committer.view.n
+        self._head = committer.snapshot.n
         assert record
         return record
 
@@ -116,7 +116,7 @@ class Shop:
 
     @staticmethod
     def _folder(committer: Committer, stream: str) -> str:
-        return folder_name(stream, [table.folder.rsplit("/", 1)[-1] for table in committer.view.tables.values()])
+        return folder_name(stream, [table.folder.rsplit("/", 1)[-1] for table in committer.snapshot.tables.values()])
 
     def _segment(
         self, stream: str, schema: TableSchema, records: list[dict[str, Any]], version: int | None, order: int

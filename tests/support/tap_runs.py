@@ -101,7 +101,7 @@ class TapRuns:
 
     @property
     def view(self) -> Snapshot:
-        return self.log.view(self.log.latest())
+        return self.log.snapshot(self.log.latest())
 
     def log_ids(self, stream: str) -> list[int]:
         """The rows of the files that the log names, as DuckDB reads them."""

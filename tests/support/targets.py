@@ -55,7 +55,7 @@ def target(folder: Path, text: bytes, **config: Any) -> Typed:
 def lake_of(folder: Path, pipeline: str = "target-bridge") -> Snapshot:
     """The lake as its log says it is."""
     log = Log(open_storage(str(folder / "lake")), pipeline)
-    return log.view(log.head())
+    return log.snapshot(log.head())
 
 
 def rows_of(folder: Path, stream: str, pipeline: str = "target-bridge") -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ def own_rows(log: Log, stream: str, n: int | None = None) -> pa.Table | None:
 
     None: there is no such version, or no more, as Iceberg tables drop snapshots whose columns changed their type.
     """
-    table = log.view(log.latest() if n is None else n).tables[stream]
+    table = log.snapshot(log.latest() if n is None else n).tables[stream]
     read = {"delta": _delta, "iceberg": _iceberg}[table.format]
     return read(log, table.folder, None if n is None else _changed(log, stream, n))
 
@@ -49,7 +49,7 @@ def check_own_logs(log: Log, n: int) -> None:
     After the last commit both the newest version and the one of that commit.
     """
     lake, last = Lake(log.storage.uri, at=n), log.latest()
-    for stream, table in log.view(n).tables.items():
+    for stream, table in log.snapshot(n).tables.items():
         for at in ([n, None] if n == last else [n]) if table.has_own_log else ():
             own = own_rows(log, stream, at)
             if own is not None or n == last:

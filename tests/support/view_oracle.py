@@ -16,7 +16,7 @@ from tests.support.view_formats import check_own_logs
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
     """The tables that are views after commit `n`, each with its SELECT."""
-    tables = Log(open_storage(uri), pipeline).view(n).tables
+    tables = Log(open_storage(uri), pipeline).snapshot(n).tables
     return {name: table.view for name, table in tables.items() if table.view}
 
 

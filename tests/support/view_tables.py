@@ -53,7 +53,7 @@ class Views:
         `replaces`: instead of these files only. `is_sorted`: whether footers say that the rows are.
         """
         committer = open_committer(storage or self.storage, self.pipeline, "run", last={"closed": self.n})
-        table = committer.view.tables.get(name) or TableState(f"{self.pipeline}/{name}", None, format=self.format)
+        table = committer.snapshot.tables.get(name) or TableState(f"{self.pipeline}/{name}", None, format=self.format)
         claim(self.storage, table.folder, Owner(self.pipeline, name), shared=False)
         layouts = {
             name: TableLayout(table.folder, table.format, sort_by=read_view(name, sql).keys if is_sorted else ())
@@ -65,8 +65,8 @@ class Views:
         schema = keep_schema(self.storage, self.pipeline, TableSchema(rows.schema))
         removes = sorted(table.files) if replaces is None else replaces
         table = structs.replace(table, schema=schema, view=sql)
-        record = committer.commit(PipelineState({"n": committer.view.n + 1}), [table.change(name, adds, removes)])
-        self.n = committer.view.n
+        record = committer.commit(PipelineState({"n": committer.snapshot.n + 1}), [table.change(name, adds, removes)])
+        self.n = committer.snapshot.n
         return record
 
     def _file(self, context: WriteContext, name: str, rows: pa.Table, group: int) -> Any:

@@ -134,7 +134,7 @@ def _obstacle(log: Log, number: int) -> str | None:
     from bridge.lake.commit.rollback import plan
 
     try:
-        plan(log, log.view(log.latest()), number)
+        plan(log, log.snapshot(log.latest()), number)
     except BridgeError as error:
         return f"{error.message}. {error.hint}"
     return None

@@ -114,7 +114,7 @@ def _pipeline_and_view(selection: Selection, view: str | None, *, is_view: bool)
 
 def _views_of(chosen: ChosenPipeline, name: str | None) -> list[str]:
     """The views of a pipeline after its last commit; of this name, if one is given."""
-    tables = chosen.log.view(chosen.log.latest()).tables
+    tables = chosen.log.snapshot(chosen.log.latest()).tables
     return sorted(one for one, table in tables.items() if table.view and name in (None, one))
 
 

@@ -91,7 +91,7 @@ def _cell(value: Any) -> str:
 def _rows(chosen: ChosenPipeline, *, quiet: bool) -> Iterator[dict[str, Any]]:
     pipeline, log = chosen.pipeline, chosen.log
     seen = store_of(pipeline).read() if quiet else _read(pipeline)
-    snapshot = log.view(seen.version) if seen.version else Snapshot()
+    snapshot = log.snapshot(seen.version) if seen.version else Snapshot()
     committed_ones = bookmarks(snapshot.state)
     methods = replication_methods(log, snapshot)
     for stream, value in bookmarks(seen.state).items():

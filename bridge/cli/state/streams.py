@@ -19,7 +19,7 @@ _LISTED = 5
 def expect_existing(chosen: ChosenPipeline, state: Any, stream: str) -> None:
     """Raise `SettingsError` for a stream that is in neither catalog, tables nor STATE, unless these are all empty."""
     log = chosen.log
-    existing = {*streams_of(state), *log.view(log.latest()).stream_tables}
+    existing = {*streams_of(state), *log.snapshot(log.latest()).stream_tables}
     with suppress(SettingsError):  # the next run will report an unreadable catalog
         catalog = CatalogStore(chosen.home, chosen.pipeline).read() or {"streams": []}
         existing |= {*stream_ids(catalog), *(str(each["stream"]) for each in catalog["streams"] if "stream" in each)}

@@ -93,9 +93,9 @@ class Committer:
         self.notes: list[str] = []
 
     @property
-    def view(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The lake after the last commit that is ours."""
-        return self.head.view
+        return self.head.snapshot
 
     # steps 0 and 3
 
@@ -105,21 +105,21 @@ class Committer:
         """Create the next record. Raises `CommitLost` or `CommitUnknown`; either ends the run."""
         record = self._record(kind, state, tables, facts)
         try:
-            created, after = self.log.create(self.view, record)
+            created, after = self.log.create(self.snapshot, record)
         except LakeError as error:
-            created, after = self._read_back(record, error), self.view.after(record)
+            created, after = self._read_back(record, error), self.snapshot.after(record)
         if not created and ((existing := self.log.record(record.n)) is None or existing.nonce != record.nonce):
             raise CommitLost("another run committed first", hint=_LOST, commit=record.n)
         if record.n < self.log.beginning().first:
             self.storage.delete(self.log.key(record.n))
             raise CommitLost("other runs committed long ago", hint=_LOST, commit=record.n)
-        self.head.view = after
+        self.head.snapshot = after
         return record
 
     def _record(self, kind: str, state: PipelineState, tables: Sequence[TableChange], facts: Facts) -> CommitRecord:
-        fields: dict[str, Any] = {"staged": self.view.staged, **facts}
+        fields: dict[str, Any] = {"staged": self.snapshot.staged, **facts}
         return CommitRecord(
-            n=self.view.n + 1,
+            n=self.snapshot.n + 1,
             kind=kind,
             run=self.run,
             generation=self.generation,
@@ -149,7 +149,7 @@ class Committer:
     ) -> CommitRecord:
         """Make one epoch visible together with its STATE, and return its record."""
         self._verify(tables, facts.get("staged", {}))
-        parallel_map(self.storage, lambda change: self.table_logs.check(self.view, change), tables)
+        parallel_map(self.storage, lambda change: self.table_logs.check(self.snapshot, change), tables)
         record = self.create(kind, state, tables=tables, **facts)
         try:
             self.publish(record)
@@ -162,8 +162,8 @@ class Committer:
 
     def set_state(self, state: Any, reason: str) -> None:
         """Commit a STATE that an operator gave."""
-        given = self.view.pipeline_state.given(state)
-        self.create("state", given, reason=reason, staged=self.view.still_staged(state))
+        given = self.snapshot.pipeline_state.given(state)
+        self.create("state", given, reason=reason, staged=self.snapshot.still_staged(state))
         self.write_state()
 
     def note_start(self, start: int | None = None, given: Any = UNSET) -> None:
@@ -171,7 +171,7 @@ class Committer:
 
         `bridge.load.run.checks.replay_guard` reads it.
         """
-        self.create("fence", self.view.pipeline_state, after=self.view.last_change, start=start, given=given)
+        self.create("fence", self.snapshot.pipeline_state, after=self.snapshot.last_change, start=start, given=given)
 
     def _verify(self, tables: Sequence[TableChange], staged: dict[str, StagedTable]) -> None:
         adds = [add_of(change.folder, add) for change in tables for add in change.adds]
@@ -189,7 +189,7 @@ class Committer:
         """
         try:
             self.storage.publish(storage_changes(self.log.pipeline, record))
-            changes, tables = record.tables, self.view.tables
+            changes, tables = record.tables, self.snapshot.tables
             parallel_map(self.storage, lambda c: self.table_logs.publish(record, c, tables[c.stream]), changes)
             if changes:
                 write_manifests(self.head, {change.stream: change.shared for change in changes})

@@ -21,13 +21,13 @@ class Head:
     """
 
     def __init__(self, log: Log, snapshot: Snapshot) -> None:
-        self.log, self.storage, self.view = log, log.storage, snapshot
+        self.log, self.storage, self.snapshot = log, log.storage, snapshot
         self._versions: dict[str, str | None] = {}
 
     def check(self) -> None:
         """Raise `CommitLost` if another writer has made a commit after ours."""
-        if self.storage.size(self.log.key(self.view.n + 1)) is not None:
-            raise CommitLost("another run took over", hint=_OVERTAKEN, commit=self.view.n + 1)
+        if self.storage.size(self.log.key(self.snapshot.n + 1)) is not None:
+            raise CommitLost("another run took over", hint=_OVERTAKEN, commit=self.snapshot.n + 1)
 
     def look(self, key: str) -> bytes | None:
         """Read a file that shows the head, and note its version. Raises `CommitLost` if another run took over."""

@@ -35,10 +35,10 @@ def write_manifests(head: Head, streams: Mapping[str, bool]) -> None:
 
     `streams` tells of each whether other pipelines add files to its table, too.
     """
-    due = {key: stream for stream in streams for key in manifest_keys(head.view.tables[stream].folder)}
+    due = {key: stream for stream in streams for key in manifest_keys(head.snapshot.tables[stream].folder)}
     for _ in attempts(next(iter(due), "")):
         bodies = {
-            stream: _body(head, stream, head.view.tables[stream], shared=streams[stream])
+            stream: _body(head, stream, head.snapshot.tables[stream], shared=streams[stream])
             for stream in dict.fromkeys(due.values())
         }
         changed = head.swap_all({key: bodies[stream] for key, stream in due.items()})
@@ -54,7 +54,7 @@ def undo_manifests(head: Head, record: CommitRecord) -> None:
     The other run had restored the bytes that we had read, so our swap succeeded too late. The restored manifests list
     only files that exist, so this is right whether or not the other run has made its own swap yet.
     """
-    before, now = head.log.view(record.n - 1).tables, head.log.view(head.log.head()).tables
+    before, now = head.log.snapshot(record.n - 1).tables, head.log.snapshot(head.log.head()).tables
     for change in record.tables:
         old, new = before.get(change.stream), now.get(change.stream)
         if old and new and old.files.keys() == new.files.keys():

@@ -34,7 +34,7 @@ class OwnedPipeline:
         last = self._lease.last
         committer = open_committer(self._storage, self._pipeline, self._run, last)
         if committer.generation != last.get("closed", 0):
-            StreamFiles(committer.log, committer.view).mend()
+            StreamFiles(committer.log, committer.snapshot).mend()
         self._committer = committer
         return committer
 
@@ -42,7 +42,7 @@ class OwnedPipeline:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        head = self._committer.view.n if self._committer else self._lease.last.get("head") or 0
+        head = self._committer.snapshot.n if self._committer else self._lease.last.get("head") or 0
         clean = isinstance(error, MissingFiles) if error else self.is_clean
         # the operator must see the first error, not one of closing
         with suppress(BridgeError) if error else nullcontext():
@@ -72,14 +72,14 @@ def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, An
     # A run that died may have left more than its lease says: only the list of records shows a gap among them.
     head = log.head(last.get("closed"))
     clean = head == last.get("closed", 0)
-    committer = Committer(log, run, log.view(head), head if clean else head + 1)
+    committer = Committer(log, run, log.snapshot(head), head if clean else head + 1)
     if clean:
         reconcile_state_file(committer, recovering=False)
     else:
         last_change = next(log.history(head, fences=False), None)
-        committer.create("fence", committer.view.pipeline_state, after=last_change.n if last_change else 0)
+        committer.create("fence", committer.snapshot.pipeline_state, after=last_change.n if last_change else 0)
         finish_last_commit(committer, last_change)
     restart_damaged_staged(committer)
     with suppress(LakeError):
-        abort_older(log, committer.view, committer.generation, fenced=not clean)
+        abort_older(log, committer.snapshot, committer.generation, fenced=not clean)
     return committer

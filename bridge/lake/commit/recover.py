@@ -42,11 +42,11 @@ def recover(storage: Storage, pipeline: str) -> Recovered:
     with open_pipeline(storage, pipeline, run, lease=lease) as committer:
         notes = tuple(committer.notes)
         if committer.generation == lease.last.get("closed", 0):
-            return Recovered(committer.view.n, notes=notes)
+            return Recovered(committer.snapshot.n, notes=notes)
         died, voided, last = str(lease.last.get("run") or "unknown"), None, None
-        for record in committer.log.history(committer.view.n, fences=False):
+        for record in committer.log.history(committer.snapshot.n, fences=False):
             if record.n < committer.generation:
                 last = record.n if record.kind in FILES_CHANGED and record.n != voided else None
                 break
             voided = voided if record.voids is None else record.voids
-        return Recovered(committer.view.n, died, last, notes)
+        return Recovered(committer.snapshot.n, died, last, notes)

@@ -38,7 +38,7 @@ def _roll_forward(committer: Committer, record: CommitRecord) -> None:
 
 def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: StateFile) -> None:
     """Take back a commit that has lost files. Raises `CorruptLake` if its STATE is already in `state.json`."""
-    log, before = committer.log, committer.log.view(record.n - 1)
+    log, before = committer.log, committer.log.snapshot(record.n - 1)
     state = shown.state(committer.storage, log.pipeline)
     if state is not None and state == record.state != before.state and shown.is_of(record.n):
         file = shlex.quote(f"{committer.storage.uri}/{state_key(log.pipeline)}")
@@ -52,7 +52,7 @@ def _void(committer: Committer, record: CommitRecord, missing: Missing, shown: S
     staged = before.staged if record.kind == "compact" else {}
     tables = undo(log.pipeline, record, before, _settled(committer, record, before))
     committer.notes.append(f"commit {record.n} had lost {len(missing.keys)} file(s) before it was visible: taken back")
-    rejects, consumed = committer.view.rejects_again(before)
+    rejects, consumed = committer.snapshot.rejects_again(before)
     void = committer.create(
         "void",
         before.pipeline_state.without(before.staged.keys() - staged.keys()),
@@ -85,7 +85,7 @@ def _settled(committer: Committer, record: CommitRecord, before: Snapshot) -> di
 
 def reconcile_state_file(committer: Committer, *, recovering: bool) -> None:
     """Compare `state.json` with the head: write the head's STATE into it, or commit what a person wrote there."""
-    head, snapshot = committer.head, committer.view
+    head, snapshot = committer.head, committer.snapshot
     file = look_at_state_file(head)
     comparison = file.compare(committer.log, snapshot.n, snapshot.state, died=recovering)
     if comparison == "edited":
@@ -104,7 +104,7 @@ def reconcile_state_file(committer: Committer, *, recovering: bool) -> None:
 
 def restart_damaged_staged(committer: Committer) -> None:
     """Start a half loaded table again if one of its files is gone: the tap would not send those rows twice."""
-    snapshot = committer.view
+    snapshot = committer.snapshot
     files = {add_of(stage.folder, file): s for s, stage in snapshot.staged.items() for file in stage.files}
     lost = {files[add] for add in committer.storage.missing_pending(list(files))}
     if lost:

@@ -49,15 +49,15 @@ class Sweep:
         spared: tuple[str, ...] = (),
         made: int = 0,
         now: datetime | None = None,
-        view: Snapshot | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         """`spared`: ids of runs whose records stay, beside that of `run`.
 
-        `view` is the present lake, if the caller has it: reading it costs up to a hundred small reads.
+        `snapshot` is the present lake, if the caller has it: reading it costs up to a hundred small reads.
         """
         self.storage, self.pipeline, self.keep = storage, pipeline, keep
         self._spared = tuple(filter(None, (run, *spared)))
-        self._view = view
+        self._view = snapshot
         self.now = now or datetime.now(timezone.utc)
         self.log = Log(storage, pipeline)
         self.deleted = dict.fromkeys(("trash", "rejects", "logs", "runs", "commits"), 0)
@@ -80,7 +80,7 @@ class Sweep:
         with self._best_effort("commits"):
             self._commits()
         with self._best_effort("leftovers"):
-            tidy(self.log, self._view or self.log.view(head))
+            tidy(self.log, self._view or self.log.snapshot(head))
 
     def records(self) -> None:
         """Delete what is too old of run records and logs. It needs no lease: they belong to runs that ended."""
@@ -148,7 +148,7 @@ class Sweep:
     def _in_use(self, last: int) -> set[str]:
         """The files of the present tables, and of the tables before the last change, should it be taken back."""
         if self._live is None:
-            views = [self.log.view(n) for n in (last - 1, self._head)]
+            views = [self.log.snapshot(n) for n in (last - 1, self._head)]
             tables = [table for view in views for table in view.tables.values()]
             self._live = {f"{table.folder}/{name}" for table in tables for name in table.files}
         return self._live
@@ -208,10 +208,10 @@ def _began(name: str) -> str | None:
     return began
 
 
-def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, view: Snapshot) -> list[str]:
+def sweep(storage: Storage, pipeline: Pipeline, *, run: str, made: int, snapshot: Snapshot) -> list[str]:
     """Delete what the pipeline's `retention` no longer keeps; return warnings. Never raises."""
-    work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, view=view)
-    work.all(view.n)
+    work = Sweep(storage, pipeline.name, pipeline.retention, run=run, made=made, snapshot=snapshot)
+    work.all(snapshot.n)
     return work.warnings
 
 

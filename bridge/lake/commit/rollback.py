@@ -138,7 +138,7 @@ def plan(log: Log, now: Snapshot, to: int) -> RollbackPlan:
     if to < (first := log.beginning().first) and (to, first) != (0, 1):  # at 0 there was nothing, and that is known
         hint = "records are kept for `retention.commits`, and as long as something needs them"
         raise LakeError("this commit is not in the log any more", hint=hint, commit=to, first=first)
-    then, records = log.view(to), []
+    then, records = log.snapshot(to), []
     for record in log.history(now.n, fences=False):
         if record.n <= to:
             break
@@ -212,29 +212,29 @@ def roll_back(
             commit_plan(committer, outcome, reason=f"rollback to commit {outcome.to}")
     if not isinstance(outcome, RollbackPlan):
         raise outcome  # out here: nothing was begun, so the lease is left in good order
-    return outcome, committer.view.n, committer.notes
+    return outcome, committer.snapshot.n, committer.notes
 
 
 def _planned(committer: Committer, to: int, confirmed: RollbackPlan | None) -> RollbackPlan | BridgeError:
     try:
-        fresh = plan(committer.log, committer.view, to)
+        fresh = plan(committer.log, committer.snapshot, to)
     except BridgeError as error:
         return error
     if confirmed is not None and fresh != confirmed:
         hint = "look at it again: --dry-run shows what it would do now"
-        return CommitLost("the lake has changed since it was shown", hint=hint, commit=committer.view.n)
+        return CommitLost("the lake has changed since it was shown", hint=hint, commit=committer.snapshot.n)
     return fresh
 
 
 def commit_plan(committer: Committer, plan: RollbackPlan, **more: Unpack[Facts]) -> None:
     """Do what a plan says, by one commit of kind `rollback`; `more` are further facts of its record."""
-    before = committer.view
+    before = committer.snapshot
     changes = [_table_change(committer, change) for change in plan.tables]
-    rejects, consumed = committer.view.rejects_again(committer.log.view(plan.to))
+    rejects, consumed = committer.snapshot.rejects_again(committer.log.snapshot(plan.to))
     facts: Facts = {"rejects": rejects, "consumed": consumed, "to": plan.to, "staged": plan.staged}
     facts |= more
     committer.commit(plan.after, changes, kind="rollback", **facts)
-    StreamFiles(committer.log, before).follow(committer.view)
+    StreamFiles(committer.log, before).follow(committer.snapshot)
 
 
 def _table_change(committer: Committer, change: TableRollback) -> TableChange:

@@ -159,7 +159,7 @@ def look_at_state_file(head: Head) -> StateFile:
 
 def write_state(head: Head) -> list[str]:
     """Write the head's STATE, then the witness; return notes. Raises `CommitLost` if another run took over."""
-    key, data, notes = state_key(head.log.pipeline), dumps(head.view.state, indent=2), list[str]()
+    key, data, notes = state_key(head.log.pipeline), dumps(head.snapshot.state, indent=2), list[str]()
     for _ in attempts(key):
         if head.swap(key, data):
             break
@@ -173,7 +173,7 @@ def write_state(head: Head) -> list[str]:
 def note_published(head: Head, data: bytes) -> None:
     """Write the witness: these bytes of `state.json` are ours. Raises `CommitLost` if another run took over."""
     key = _witness_key(head.log.pipeline)
-    published = dumps({"format": 1, "commit": head.view.n, "digest": _digest(data)})
+    published = dumps({"format": 1, "commit": head.snapshot.n, "digest": _digest(data)})
     for _ in attempts(key):
         if head.swap(key, published):
             return

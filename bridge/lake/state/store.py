@@ -211,14 +211,14 @@ class StateStore:
 
     def _write(self, change: Callable[[Any], Any], reason: str, expected: int | None = None) -> Written:
         with open_pipeline(self._storage, self.pipeline, brief=True) as committer:
-            snapshot, before = committer.view, committer.view.state
+            snapshot, before = committer.snapshot, committer.snapshot.state
             outcome = self._changed(committer, change, expected)
             if not isinstance(outcome, Exception) and not same(before, outcome):
                 committer.set_state(outcome, reason)
-                StreamFiles(committer.log, snapshot).follow(committer.view)
+                StreamFiles(committer.log, snapshot).follow(committer.snapshot)
         if isinstance(outcome, Exception):
             raise outcome  # outside of the block: nothing was begun, so the lease closes cleanly
-        return Written(committer.view.n, before, outcome, tuple(committer.notes))
+        return Written(committer.snapshot.n, before, outcome, tuple(committer.notes))
 
     def _changed(self, committer: Committer, change: Callable[[Any], Any], expected: int | None) -> Any:
         """The STATE to commit, or the error that prevents the commit."""
@@ -226,19 +226,19 @@ class StateStore:
             hint = "read it again, look at what changed, and decide anew"
             return CommitLost("the STATE is not that version any more", hint=hint, expected=expected, now=self.version)
         try:
-            after = plain(change(committer.view.state))
+            after = plain(change(committer.snapshot.state))
         except Exception as error:  # noqa: BLE001 - the caller's own code; raised again in `_write`
             return error
         if after is None:
             return SettingsError("null is no STATE", hint="to start from the beginning, clear it")
-        if not isinstance(after, dict) and not same(after, committer.view.state):
+        if not isinstance(after, dict) and not same(after, committer.snapshot.state):
             return SettingsError("a STATE is a JSON object", hint=_SUCH_AS)
         return after
 
     def _is_still(self, committer: Committer, expected: int) -> bool:
         """Whether only fences came after that version."""
-        newest = next((record.n for record in self._log.history(committer.view.n, fences=False)), 0)
-        return newest <= expected <= committer.view.n
+        newest = next((record.n for record in self._log.history(committer.snapshot.n, fences=False)), 0)
+        return newest <= expected <= committer.snapshot.n
 
     def _state_at(self, head: int) -> Any:
         return next(self._log.history(head)).state if head else None

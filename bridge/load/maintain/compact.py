@@ -205,8 +205,8 @@ def compact(
     Raises `PipelineHeld` while a run is alive. Whatever crashes, readers see the old files of a commit or the new ones.
     """
     with open_pipeline(storage, pipeline.name) as committer:
-        todo = pieces(committer.log, committer.view, pipeline, options)
-        result = Compacted(committer.view.n, todo, notes=committer.notes)
+        todo = pieces(committer.log, committer.snapshot, pipeline, options)
+        result = Compacted(committer.snapshot.n, todo, notes=committer.notes)
         if todo:
             result.written = _rewritten(committer, pipeline, options, todo, progress)
             _commit(committer, result)
@@ -220,7 +220,7 @@ def _rewritten(
     todo: list[Piece],
     progress: Callable[[int, int], None],
 ) -> dict[str, list[FileAdd]]:
-    snapshot, run, generation = committer.view, committer.run, committer.generation
+    snapshot, run, generation = committer.snapshot, committer.run, committer.generation
     layouts = {one.stream: _layout(pipeline, one.stream, snapshot.tables[one.stream], options) for one in todo}
     columns = {stream: _columns(committer, snapshot.tables[stream]) for stream in layouts}
     context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
@@ -285,13 +285,13 @@ def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.
 
 
 def _commit(committer: Committer, result: Compacted) -> None:
-    storage, snapshot = committer.storage, committer.view
+    storage, snapshot = committer.storage, committer.snapshot
     changes = parallel_map(storage, lambda stream: _change(storage, snapshot, result, stream), list(result.written))
     committer.commit(
         snapshot.pipeline_state, list(changes), kind="compact", staged=snapshot.staged, reason="small files were joined"
     )
-    StreamFiles(committer.log, snapshot).follow(committer.view)
-    result.head = committer.view.n
+    StreamFiles(committer.log, snapshot).follow(committer.snapshot)
+    result.head = committer.snapshot.n
 
 
 def _change(storage: Storage, snapshot: Snapshot, result: Compacted, stream: str) -> TableChange:

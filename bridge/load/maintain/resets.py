@@ -33,7 +33,7 @@ def would_double(pipeline: Pipeline, log: Log, state: Any, streams: Collection[s
 
     `pipeline` knows all names of its streams; `name` is what to type to choose it. Empty if there is none.
     """
-    tables = log.view(log.latest()).stream_tables
+    tables = log.snapshot(log.latest()).stream_tables
     cleared = pipeline.all_names(streams or (tables if is_flat(state) else streams_of(state)))
     rows = {stream: tables[stream].rows for stream in sorted(cleared) if stream in tables}
     methods = _load_methods(pipeline, log)
@@ -56,5 +56,5 @@ def _load_methods(pipeline: Pipeline, log: Log) -> dict[str, str]:
     for run in read_opened(log.storage, log.pipeline, _RUNS):
         for stream, result in run.streams.items():
             methods.setdefault(stream, (result.load_method or APPEND_ONLY).split()[0])
-    declared = {stream: pipeline.load_method(stream) for stream in log.view(log.latest()).stream_tables}
+    declared = {stream: pipeline.load_method(stream) for stream in log.snapshot(log.latest()).stream_tables}
     return methods | {stream: method for stream, method in declared.items() if method != "auto"}

@@ -88,7 +88,7 @@ def verify_views(
     with open_spark(pipeline, WriteContext.of(pipeline, storage.uri, "verify", 0, {})) as spark:
         for left in reversed(range(_LOOKS)):
             (lease, running), head = lease_of(storage, pipeline.name), log.head()
-            checked = list(_checked(log, pipeline, log.view(head), names, spark))
+            checked = list(_checked(log, pipeline, log.snapshot(head), names, spark))
             wrong = lasting & {one.view for one in checked if one.problem}
             if wrong and not running and lease.get("closed", 0) != head:
                 hint = f"singer-bridge recover {pipeline.name}; then check the views again"
@@ -107,7 +107,7 @@ def fill_again(
 ) -> Refilled:
     """Fill those of these views again that are not what their SELECTs give. Raises `PipelineHeld` beside a run."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
-        lake = committer.view
+        lake = committer.snapshot
         texts = {name: table.view for name, table in lake.tables.items() if table.view}
         as_committed = pipeline.model_copy(update={"views": texts})
         tables = TablePlanner(storage, as_committed, lake, None, full=False, append=False)
@@ -118,14 +118,14 @@ def fill_again(
             if not wrong:
                 return Refilled(None, checked, committer.notes)
             _refill(committer, ViewTables(as_committed, committer, context, tables, spark), wrong)
-            checked = list(_checked(committer.log, pipeline, committer.view, names, spark))
-            return Refilled(committer.view.n, checked, committer.notes)
+            checked = list(_checked(committer.log, pipeline, committer.snapshot, names, spark))
+            return Refilled(committer.snapshot.n, checked, committer.notes)
 
 
 def _refill(committer: Committer, views: ViewTables, names: Collection[str]) -> None:
     refilled = (views.build(view, None, 1, anew=True) for view in views.views if view.name in names)
     changes = [change for change in refilled if change]
-    committer.commit(committer.view.pipeline_state, changes, staged=committer.view.staged, reason=_REASON)
+    committer.commit(committer.snapshot.pipeline_state, changes, staged=committer.snapshot.staged, reason=_REASON)
 
 
 def _checked(

@@ -81,7 +81,7 @@ class Accounting:
         self._warnings: list[str] = []
         self._scattered: set[str] = set()
         for stream, version in continued.items():
-            stage = committer.view.staged[stream]
+            stage = committer.snapshot.staged[stream]
             self.pending[stream] = Pending(list(stage.files), versions={version}, rejects=list(stage.rejects))
             self._tables.rewriting.adopt(stream, stage.schema)
             guard.adopt(stream, stage)
@@ -111,7 +111,7 @@ class Accounting:
         """Forget what is pending of streams that are held back; the next commit keeps their rejects, for people."""
         for stream in self.pending.keys() & self._held.names:
             assert stream is not None
-            stage = self._committer.view.staged.get(stream)
+            stage = self._committer.snapshot.staged.get(stream)
             of_stage = {reject.file for reject in stage.rejects} if stage else set()
             rejects = (reject for reject in self.pending.pop(stream).rejects if reject.file not in of_stage)
             self._held_rejects += [structs.replace(reject, refused=True) for reject in rejects]
@@ -195,7 +195,7 @@ class Accounting:
                 built[stream] = self._tables.build(stream, self.pending[stream], barrier, through)
         outcomes = [one.outcome for one in built.values() if one.outcome]
         for stream, refusal in self._guard.refusals(outcomes):
-            if not self._held.hold_refused(stream, refusal, whole, self._committer.view):
+            if not self._held.hold_refused(stream, refusal, whole, self._committer.snapshot):
                 return PreparedCommit(barrier, through, list(built.values()), {}, refusal)
         views = self._change_views(built, through)
         for one in built.values():
@@ -228,8 +228,8 @@ class Accounting:
 
     def commit_views(self, changes: Sequence[TableChange]) -> CommitRecord:
         """Commit filled views: the STATE and all other tables stay as they are."""
-        view = self._committer.view
-        return self._committer.commit(view.pipeline_state, changes, staged=view.staged, reason=_FILLED)
+        snapshot = self._committer.snapshot
+        return self._committer.commit(snapshot.pipeline_state, changes, staged=snapshot.staged, reason=_FILLED)
 
     def _change_views(self, built: Mapping[str, BuiltChange], through: int) -> list[tuple[str, TableChange]]:
         """The changes of views that follow from these of streams, each with the stream that the view selects from.
@@ -248,14 +248,14 @@ class Accounting:
 
     def _without_held(self, barrier: Barrier) -> Barrier:
         self._drop_held()
-        return self._held.kept_out(barrier, self._committer.view)
+        return self._held.kept_out(barrier, self._committer.snapshot)
 
     def _still_staged(self, barrier: Barrier) -> dict[str, StagedTable]:
         """The half loaded tables of streams that are held back: their bookmarks stay inside of them."""
         held = (
             self._held.names - barrier.publish.keys() - barrier.staged.keys()
         )  # others may be held back from now on only
-        return {stream: stage for stream, stage in self._committer.view.staged.items() if stream in held}
+        return {stream: stage for stream, stage in self._committer.snapshot.staged.items() if stream in held}
 
     def commit(
         self, prepared: PreparedCommit, *, remaining: Sequence[RejectFile] = (), **fields: Any
@@ -265,7 +265,7 @@ class Accounting:
         `remaining` are reject files that were counted before; `fields` are further fields of the record. A refused
         commit publishes only its rejects.
         """
-        barrier, view = prepared.barrier, self._committer.view
+        barrier, view = prepared.barrier, self._committer.snapshot
         for stream in barrier.publish:
             pending = self.pending[stream]
             self.filtered[stream] += pending.filtered
@@ -302,12 +302,14 @@ class Accounting:
 
     def _keep_refused(self, barrier: Barrier, refusal: DataError) -> CommitRecord | None:
         """Commit the rejects of a refused commit; they replace those of the refused commit before."""
-        view, streams = self._committer.view, (*barrier.publish, None)
+        snapshot, streams = self._committer.snapshot, (*barrier.publish, None)
         rejects = [structs.replace(reject, refused=True) for reject in self._rejects(streams)]
         if not rejects:
             return None
-        fields: dict[str, Any] = {"rejects": rejects, "consumed": refused_before(view, streams)}
-        return self._committer.commit(view.pipeline_state, [], staged=view.staged, refused=refusal.message, **fields)
+        fields: dict[str, Any] = {"rejects": rejects, "consumed": refused_before(snapshot, streams)}
+        return self._committer.commit(
+            snapshot.pipeline_state, [], staged=snapshot.staged, refused=refusal.message, **fields
+        )
 
     def _abort(self, folder: str, files: Iterable[FileAdd]) -> None:
         """Delete pending files that no commit needs; what is left, the next run deletes."""

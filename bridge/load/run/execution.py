@@ -51,7 +51,7 @@ class Execution:
         committer, result = self.committer, self.result
         replay_guard = self._replay_guard()
         self._set_state()
-        plan = replace(self.plan, snapshot=committer.view)
+        plan = replace(self.plan, snapshot=committer.snapshot)
         division, notes = plan.division()
         result.warnings += notes
         self._slots = self._guarded(plan, division)
@@ -62,10 +62,10 @@ class Execution:
         result.warnings += plan.lookback_warnings(lookbacks)
         if plan.request.adopt:
             adopt(committer, plan.pipeline)
-        plan = replace(plan, snapshot=replay_guard.view if replay_guard else committer.view)
+        plan = replace(plan, snapshot=replay_guard.snapshot if replay_guard else committer.snapshot)
         planner = plan.planner()
         result.warnings += plan.check_tables(planner)
-        state = committer.view.state
+        state = committer.snapshot.state
         others = set(state["bookmarks"]) - plan.asked if plan.request.streams and not is_flat(state) else ()
         load_plan = LoadPlan(
             plan.pipeline,
@@ -76,7 +76,7 @@ class Execution:
             full=plan.is_full,
             deselected=plan.deselected,
             retained=plan.deselected.union(others),
-            restarted=frozenset(plan.asked or committer.view.staged),
+            restarted=frozenset(plan.asked or committer.snapshot.staged),
             max_records=plan.request.max_records,
             lookbacks=lookbacks,
             replay_guard=replay_guard,
@@ -144,7 +144,7 @@ class Execution:
 
     def _set_state(self) -> None:
         """Commit the STATE given by `--state`, if it is new; it then holds for all processes of the tap."""
-        view, given = self.committer.view, self.plan.request.state
-        if given is not None and (given != view.state or view.pipeline_state.per_process):
+        snapshot, given = self.committer.snapshot, self.plan.request.state
+        if given is not None and (given != snapshot.state or snapshot.pipeline_state.per_process):
             self.committer.set_state(given, "--state")
             self.context.took_state = True

@@ -265,7 +265,7 @@ class Loader:
     def _note(self, record: CommitRecord) -> None:
         self._count(record)
         if files := self._plan.context.stream_files:
-            files.follow(self._committer.view, record)
+            files.follow(self._committer.snapshot, record)
 
     def _let_go(self, sealed: Sealed) -> None:
         """Finish with a batch: report its committed STATE, and delete its lines from spool and bucket."""
@@ -283,7 +283,7 @@ class Loader:
 
     def _count(self, record: CommitRecord) -> None:
         self.commits += 1
-        self._plan.slots.committed(self._committer.view)
+        self._plan.slots.committed(self._committer.snapshot)
         for change in record.tables:
             if change.stream in self.counts:  # a view is no stream
                 self.counts[change.stream].took(change)
@@ -292,7 +292,7 @@ class Loader:
                 self.counts[reject.stream].rejected += reject.lines
                 self.counts[reject.stream].refused |= record.refused is not None
         if self._plan.trace:
-            self._plan.trace.committed(self._committer.view, self.commits, last=self._is_last)
+            self._plan.trace.committed(self._committer.snapshot, self.commits, last=self._is_last)
 
     def show_stage(self) -> None:
         """Set the stage to what the waiting rows wait for."""

@@ -81,13 +81,13 @@ class LoadPlan:
     @property
     def continued_versions(self) -> dict[str, int]:
         """The versions, by stream, of tables that an earlier run left half loaded and this one continues."""
-        staged = self.committer.view.staged
+        staged = self.committer.snapshot.staged
         return {s: stage.version for s, stage in staged.items() if not self.full or s not in self.restarted}
 
     @property
     def start(self) -> Any:
         """The STATE that the tap starts from."""
-        return self.replay_guard.state if self.replay_guard else self.committer.view.state
+        return self.replay_guard.state if self.replay_guard else self.committer.snapshot.state
 
     @property
     def groups(self) -> Sequence[TapGroup]:

@@ -144,13 +144,13 @@ class Run:
         with OwnedPipeline(storage, name, run, lease) as owned:
             self._stop.aside(keep_catalog, storage, self.pipeline)
             committer = owned.open()
-            plan = plan_run(self.request, self.pipeline, source, selection, storage, committer.view)
+            plan = plan_run(self.request, self.pipeline, source, selection, storage, committer.snapshot)
             owned.is_clean = self._run_with_record(committer, plan)
             if owned.is_clean:
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
-                    result, view = self.result, committer.view
-                    result.warnings += sweep(storage, self.pipeline, run=run, made=result.commits, view=view)
+                    result, snapshot = self.result, committer.snapshot
+                    result.warnings += sweep(storage, self.pipeline, run=run, made=result.commits, snapshot=snapshot)
 
     def _pause(self, duration: timedelta) -> None:
         self.context.stage = "waiting for the run that holds the pipeline"
@@ -158,7 +158,7 @@ class Run:
 
     def _run_with_record(self, committer: Committer, plan: RunPlan) -> bool:
         """Execute a plan; returns whether nothing of this run is left that the next one has to recover."""
-        trace, result, before, began = self._trace, self.result, committer.view, time.monotonic()
+        trace, result, before, began = self._trace, self.result, committer.snapshot, time.monotonic()
         assert trace
         noted = len(committer.notes)
         result.warnings += committer.notes
@@ -187,15 +187,15 @@ class Run:
             self.context.stage = "closing"
             ended = result.status == "success" and execution.is_clean
             execution.close(ended=ended)
-            self._commits.note(plan.storage, committer.view.n)
+            self._commits.note(plan.storage, committer.snapshot.n)
             if ended:
                 execution.compare_rows()
             result.warnings += committer.notes[noted:]
-            result.state, result.commit = committer.view.state, committer.view.n
+            result.state, result.commit = committer.snapshot.state, committer.snapshot.n
             result.seconds["load"] = time.monotonic() - began
             with suppress(BridgeError):  # a full disk must not hide what went wrong first
                 if not isinstance(result.error, CommitLost):  # else it is another run that knows better
-                    stream_files.follow(committer.view)
+                    stream_files.follow(committer.snapshot)
                 scratch.keep_logs(plan.storage)
             self._finish()
             scratch.delete()

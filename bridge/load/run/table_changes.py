@@ -114,7 +114,7 @@ class TableChangeBuilder:
     def stage(self, stream: str, version: int, pending: Pending, barrier: Barrier) -> StagedTable:
         """A commit's entry for a table that is half loaded. Raises `DataError` for rows of several versions."""
         if stream not in barrier.schemas:  # the tap has not reached it in this run
-            return self._committer.view.staged[stream]
+            return self._committer.snapshot.staged[stream]
         _one_version(stream, pending.versions | {version})
         schema = self._kept_schema(stream, pending, barrier.schemas[stream])
         pending.files = self.rewriting.pending(stream, pending.files, schema)
@@ -176,7 +176,7 @@ class TableChangeBuilder:
 
     def _table(self, stream: str) -> TableState:
         target = self._context.layouts[stream]
-        return self._committer.view.tables.get(stream) or TableState(target.folder, None, format=target.format)
+        return self._committer.snapshot.tables.get(stream) or TableState(target.folder, None, format=target.format)
 
 
 def _outcome(stream: str, table: TableState, merged: Merged, *, anew: bool, soft: bool) -> Outcome | None:

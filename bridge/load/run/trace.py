@@ -69,19 +69,19 @@ class RunTrace:
         self._outcome: tuple[str, str] | None = None
         self._since: Since | None = None
 
-    def opened(self, view: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
-        """Note that the run begins to load from `view`; `facts` are those of its tap."""
+    def opened(self, snapshot: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
+        """Note that the run begins to load from `snapshot`; `facts` are those of its tap."""
         self._scratch = scratch
         with suppress(LakeError):  # an unreadable record of another run stops nobody
             self._since = fresh_since(self._storage, self._pipeline.name)
-        self._update(opened=True, commit=view.n, since=self._since and to_builtins(self._since), **facts)
+        self._update(opened=True, commit=snapshot.n, since=self._since and to_builtins(self._since), **facts)
         self._due, self._due_count = time.monotonic() + _EVERY, time.monotonic() + _EVERY_COUNT
-        self._noted = view.n
+        self._noted = snapshot.n
 
-    def committed(self, view: Snapshot, commits: int, *, last: bool) -> None:
+    def committed(self, snapshot: Snapshot, commits: int, *, last: bool) -> None:
         """Note a commit. `last`: the run is about to end, and notes its outcome instead."""
         complete = {name for name, counts in self._result.streams.items() if counts.is_complete}
-        self._news = None if last else (view, commits, complete)
+        self._news = None if last else (snapshot, commits, complete)
         self._ends = last
         if not complete <= self._complete:
             self._due = min(self._due, self._due_complete)

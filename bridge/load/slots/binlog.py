@@ -84,7 +84,7 @@ class BinlogGuard:
     pipeline: Pipeline
     database: SourceDatabase
     storage: Storage
-    view: Snapshot
+    snapshot: Snapshot
     streams: list[str]
     full: bool
     server: str = ""
@@ -92,7 +92,7 @@ class BinlogGuard:
     @property
     def marks(self) -> dict[str, tuple[str, int] | None]:
         """By stream, the file and the position of its committed bookmark."""
-        return places(self.view.state, self.streams)
+        return places(self.snapshot.state, self.streams)
 
     @property
     def _key(self) -> str:
@@ -132,7 +132,7 @@ class BinlogGuard:
         return []
 
     def _uses_gtid(self, stream: str) -> bool:
-        mark = bookmark(self.view.state, stream)
+        mark = bookmark(self.snapshot.state, stream)
         return bool(tap_settings(self.pipeline).get("use_gtid") and isinstance(mark, dict) and mark.get("gtid"))
 
     def _ask(self, marks: dict[str, tuple[str, int] | None]) -> Binlog:

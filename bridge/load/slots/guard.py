@@ -95,7 +95,7 @@ class SlotGuard:
         if self.keeper:
             self.keeper.committed(snapshot)
         if self.binlog:
-            self.binlog.view = snapshot
+            self.binlog.snapshot = snapshot
 
     def close(self, *, ended: bool) -> list[str]:
         """Release what the run had; return warnings. `ended`: the tap ended well and all of it is committed."""
@@ -126,7 +126,7 @@ class _Run:
     pipeline: Pipeline
     source: SlotSource
     file: NoteFile
-    view: Snapshot
+    snapshot: Snapshot
     catalog: Catalog | None
     streams: list[str]
     asked: Asked
@@ -238,7 +238,7 @@ def _guarded(run: _Run, database: Database) -> SlotGuard:
     if asked.full and source.kind == "meltanolabs" and settings.get("auto_bootstrap_log_based") is False:
         hint = "remove auto_bootstrap_log_based from the tap's settings: it is what takes the snapshot"
         raise SlotError("--full would replace tables by what the replication slot still has", hint=hint)
-    marks = {stream: bookmark_lsn(bookmark(run.view.state, stream)) for stream in streams}
+    marks = {stream: bookmark_lsn(bookmark(run.snapshot.state, stream)) for stream in streams}
     again = _incomplete(run)
     starts, lost = _starts(run, marks, server, again)
     others = {s: safe for s, safe in noted.streams.items() if s not in streams} if noted else {}
@@ -270,7 +270,7 @@ def _guarded(run: _Run, database: Database) -> SlotGuard:
         ]
     name, default = _LIMITS.get(source.kind, ("", 0))
     limit = float(settings.get(name) or default)
-    guard.keeper = Keeper(source, database, file, note, names, run.view, limit)
+    guard.keeper = Keeper(source, database, file, note, names, run.snapshot, limit)
     guard.keeper.start()
     return guard
 

@@ -90,12 +90,12 @@ def needed_columns(view: View, columns: pa.Schema) -> list[pa.Field]:
 
 def plain_keys(typed: TypedView, columns: pa.Schema) -> dict[str, pa.Field]:
     """The keys of the view that are columns of the stream's table as they are, each with that column."""
-    snapshot, result = typed.view, dict[str, pa.Field]()
-    fields = needed_columns(snapshot, columns)
-    for item in (item for item in snapshot.items if isinstance(item, Key)):
+    view, result = typed.view, dict[str, pa.Field]()
+    fields = needed_columns(view, columns)
+    for item in (item for item in view.items if isinstance(item, Key)):
         for field in fields:
             texts = [field.name, quoted(field.name)]
-            texts += [f"{alias}.{text}" for alias in (snapshot.alias, quoted(snapshot.alias)) for text in texts]
+            texts += [f"{alias}.{text}" for alias in (view.alias, quoted(view.alias)) for text in texts]
             same = field.type == typed.schema.field(item.name).type
             if same and item.text.lower() in map(str.lower, texts):
                 result[item.name] = field

@@ -143,18 +143,18 @@ def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
     are left out. A column `RECOMPUTE` beside the table's says whether a group must be computed anew. Raises in Spark
     for a sum that has more than 38 digits, and for groups that have less than no rows: state and rows do not agree.
     """
-    snapshot = typed.view
-    source = f"{_select(_from_partials(snapshot))} FROM {quoted(partials)}"
+    view = typed.view
+    source = f"{_select(_from_partials(view))} FROM {quoted(partials)}"
     if state is not None:
-        source += f" UNION ALL {_select(_from_state(snapshot))} FROM {quoted(state)}"
-    keys = {key: quoted(key) for key in snapshot.keys}
-    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer_rows(snapshot))}, sum({ROWS}))"}
-    for item in snapshot.aggregates:
+        source += f" UNION ALL {_select(_from_state(view))} FROM {quoted(state)}"
+    keys = {key: quoted(key) for key in view.keys}
+    merged = {ROWS: f"IF(sum({ROWS}) < 0, {_error(fewer_rows(view))}, sum({ROWS}))"}
+    for item in view.aggregates:
         merged |= _merged(item)
     inner = f"{_select(keys | merged)} FROM ({source}) GROUP BY {', '.join(keys.values())}"
-    results = {name: text for item in snapshot.aggregates for name, text in _results(item).items()}
+    results = {name: text for item in view.aggregates for name, text in _results(item).items()}
     result = {name: typed.cast(results.get(name, quoted(name)), name) for name in typed.schema.names}
-    recompute = [_recompute(item) for item in snapshot.aggregates if item.function in EXTREMES]
+    recompute = [_recompute(item) for item in view.aggregates if item.function in EXTREMES]
     result[RECOMPUTE] = " OR ".join(recompute) or "false"
     return f"{_select(result)} FROM ({inner}) WHERE {ROWS} <> 0"
 

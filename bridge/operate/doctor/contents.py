@@ -56,7 +56,7 @@ def _state(storage: Storage, pipeline: str) -> Iterator[Finding]:
 def _tables(log: Log, pipeline: Pipeline, most: int) -> Iterator[Finding]:
     """Check that each file is there with its size. If a run commits meanwhile, check again."""
     for _ in range(_TRIES):
-        snapshot = log.view(head) if (head := log.latest()) else Snapshot()
+        snapshot = log.snapshot(head) if (head := log.latest()) else Snapshot()
         damaged = damaged_files(log, snapshot, most)
         if not damaged or log.latest() == head:
             break

@@ -169,7 +169,7 @@ def _publish(trial: _Trial) -> Iterator[Finding]:
 def _log(storage: Storage, pipeline: Pipeline) -> Iterator[Finding]:
     log = Log(storage, pipeline.name)
     head = log.latest()
-    tables = len(log.view(head).tables) if head else 0
+    tables = len(log.snapshot(head).tables) if head else 0
     yield fine("commit log", f"commits: {head}, tables: {tables}" if head else "empty: nothing is loaded yet")
     yield from run_checks(content_checks(storage, pipeline))
 

@@ -39,7 +39,7 @@ def left_in_lake(pipeline: Pipeline, storage: Storage) -> Iterator[Left]:
     if pipeline.name not in pipelines_in(storage):
         return
     log = Log(storage, pipeline.name)
-    snapshot = log.view(log.latest())
+    snapshot = log.snapshot(log.latest())
     rows = sum(table.rows for table in snapshot.tables.values())
     counts = (
         f"{len(snapshot.tables):,} table{'' if len(snapshot.tables) == 1 else 's'} with {rows:,} rows, and the STATE"

@@ -42,7 +42,7 @@ class Verifier:
         except CorruptLake as failure:
             key = pipeline_key(self.log.pipeline, "begins.json")
             return Report(head=head, running=running, findings=[error("commits", key, failure.message, failure.hint)])
-        snapshot = history.view
+        snapshot = history.snapshot
         findings = [*(lake(self.log) if head or lease else ()), *history.findings]
         unfinished = bool(running) or lease.get("closed", 0) != head
         if snapshot is None:

@@ -39,7 +39,7 @@ class CheckedFiles:
     """
 
     history: History
-    view: Snapshot
+    snapshot: Snapshot
     unfinished: bool
     whole: set[str] = field(default_factory=set)
 
@@ -51,7 +51,7 @@ class CheckedFiles:
     def findings(self, *, running: bool) -> Iterator[Finding]:
         """Yield what is wrong; not what a `running` run is about to publish."""
         hidden = 0
-        for stream, table in sorted(self.view.tables.items()):
+        for stream, table in sorted(self.snapshot.tables.items()):
             for finding in chain(self._live(stream, table), self._others(stream, table)):
                 if finding is None:
                     hidden += 1

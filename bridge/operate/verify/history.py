@@ -37,7 +37,7 @@ class History:
 
     def _begin(self, first: int) -> None:
         self.first, self.head, self.commits = first, first - 1, 0
-        self.view: Snapshot | None = Snapshot() if first == 1 else None
+        self.snapshot: Snapshot | None = Snapshot() if first == 1 else None
         self.complete = True
         self.added: dict[str, int] = {}
         self.rewritten: set[str] = set()
@@ -72,11 +72,11 @@ class History:
         else:
             finding = error("commits", self.log.key(n), f"commit {n}: {record.message}", record.hint)
         self.findings.append(finding)
-        self.view, self.complete = None, False
+        self.snapshot, self.complete = None, False
 
     def _fold(self, record: CommitRecord) -> None:
         n = record.n
-        after = self.view.after(record) if self.view is not None else None
+        after = self.snapshot.after(record) if self.snapshot is not None else None
         if n % SNAPSHOT_EVERY == 0:
             after = self._snapshot(n, record, after)
         changes = list(storage_changes(self.log.pipeline, record))
@@ -93,12 +93,12 @@ class History:
                 self.removed.pop(add.key, None)
         if record.kind != "fence":
             self.last = record
-        self.view = after
+        self.snapshot = after
 
     def _snapshot(self, n: int, record: CommitRecord, after: Snapshot | None) -> Snapshot | None:
         """Compare the record's snapshot with the sum of the commits before it, and go on from the snapshot."""
         try:
-            snapshot = self.log.view(n)
+            snapshot = self.log.snapshot(n)
         except CorruptLake as failure:
             self.findings.append(error("commits", self.log.key(n), f"its snapshot: {failure.message}", failure.hint))
             return after

@@ -61,7 +61,7 @@ def _recovered(before: Sequence[Finding], after: Sequence[Finding]) -> list[str]
 
 
 def _closed(committer: Committer) -> dict[str, Any]:
-    return {"head": committer.view.n, "closed": committer.view.n}
+    return {"head": committer.snapshot.n, "closed": committer.snapshot.n}
 
 
 def _before_opening(log: Log, findings: Sequence[Finding], *, closed: bool) -> list[str]:
@@ -89,7 +89,7 @@ def _repaired(committer: Committer, findings: Sequence[Finding]) -> list[str]:
     repairs = [text for file, mend in mends if (text := _repair_file(committer, file, mend))]
     if ghosts := [(file, mend.stream) for file, mend in mends if mend.how == "trash"]:
         _into_the_trash(committer, ghosts)
-        repairs += [f"moved into the trash by commit {committer.view.n}: {file}" for file, _ in ghosts]
+        repairs += [f"moved into the trash by commit {committer.snapshot.n}: {file}" for file, _ in ghosts]
     return list(dict.fromkeys(repairs))
 
 
@@ -106,7 +106,7 @@ def _publish(log: Log, file: str) -> str:
 
 def _repair_file(committer: Committer, file: str, mend: Mend) -> str:
     """Repair one file and say what was done; empty for what is not repaired file by file."""
-    storage, snapshot, stream = committer.storage, committer.view, mend.stream
+    storage, snapshot, stream = committer.storage, committer.snapshot, mend.stream
     if mend.how == "again":
         storage.publish([Change(table_and_name(file)[0], removes=(Remove(file, mend.source),))])
         return f"removed again, into the trash: {file}"
@@ -129,12 +129,12 @@ def _into_the_trash(committer: Committer, ghosts: list[tuple[str, str]]) -> None
     """Remove files of no commit, by a commit that names them: so retention knows of them, too."""
     changes = []
     for stream in dict.fromkeys(stream for _, stream in ghosts):
-        table = committer.view.tables[stream]
+        table = committer.snapshot.tables[stream]
         names = [file.removeprefix(f"{table.folder}/") for file, of in ghosts if of == stream]
         changes.append(table.change(stream, removes=names, shared=_is_shared(committer, stream)))
-    snapshot, reason = committer.view, "verify --repair: files of no commit"
+    snapshot, reason = committer.snapshot, "verify --repair: files of no commit"
     committer.commit(snapshot.pipeline_state, changes, staged=snapshot.staged, reason=reason)
 
 
 def _is_shared(committer: Committer, stream: str) -> bool:
-    return owners_of(committer.storage, committer.view.tables[stream].folder)[1]
+    return owners_of(committer.storage, committer.snapshot.tables[stream].folder)[1]

@@ -35,13 +35,13 @@ class LatestCommit:
     def _followed(self) -> Snapshot:
         """The lake after the last record."""
         if self._last is None:
-            return self.log.view(self.log.latest())
+            return self.log.snapshot(self.log.latest())
         last, head = self._last, self.log.head(self._last.n)
         if not last.n <= head <= last.n + SNAPSHOT_EVERY:
-            return self.log.view(head)
+            return self.log.snapshot(head)
         for n in range(last.n + 1, head + 1):
             record = self.log.record(n)
             if record is None:  # retention deleted it, or it is lost: this finds out
-                return self.log.view(head)
+                return self.log.snapshot(head)
             last = last.after(record)
         return last

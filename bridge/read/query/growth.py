@@ -36,7 +36,7 @@ class LatestCommits:
         first = log.beginning().first
         start = max(first, head - back - (head - back) % SNAPSHOT_EVERY)
         records = tuple(filter(None, parallel_map(log.storage, log.record, range(start, head + 1))))
-        return cls(records, log.view(start) if start % SNAPSHOT_EVERY == 0 else Snapshot(), start == first)
+        return cls(records, log.snapshot(start) if start % SNAPSHOT_EVERY == 0 else Snapshot(), start == first)
 
     def sizes(self, stream: str | None = None) -> Iterator[Size]:
         """Yield the size after each commit that is no fence; of one table, after each that changed it.

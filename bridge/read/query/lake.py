@@ -58,7 +58,7 @@ class Lake:
 
     def tables(self, pipeline: str) -> list[str]:
         """The streams of a pipeline that have a table, and its views, sorted."""
-        return sorted(self._tables(pipeline).view.tables)
+        return sorted(self._tables(pipeline).snapshot.tables)
 
     def table(self, pipeline: str, stream: str) -> ds.Dataset:
         """A table as an Arrow dataset: `to_table`, `to_batches`, `filter`, `count_rows`. Polars and DuckDB take it."""
@@ -66,7 +66,7 @@ class Lake:
 
     def views(self, pipeline: str) -> list[str]:
         """The names of a pipeline's views, sorted; each is one of its tables, too."""
-        return sorted(name for name, table in self._tables(pipeline).view.tables.items() if table.view)
+        return sorted(name for name, table in self._tables(pipeline).snapshot.tables.items() if table.view)
 
     def view(self, pipeline: str, name: str) -> View:
         """A view, to be read by key: `lake.view("shop", "by_customer").get(customer_id=42)`.
@@ -78,7 +78,7 @@ class Lake:
 
     def commit(self, pipeline: str) -> int:
         """The number of the commit that is read; 0 before the first."""
-        return self._tables(pipeline).view.n
+        return self._tables(pipeline).snapshot.n
 
     def sql(self, query: str) -> pa.Table:
         """The answer to one statement in DuckDB's SQL (extra `sql`).
@@ -92,7 +92,7 @@ class Lake:
 
     def bookmarks(self, pipeline: str) -> dict[str, Any]:
         """The bookmarks of a pipeline's STATE by stream, as the tap said them."""
-        return bookmarks(self._tables(pipeline).view.state)
+        return bookmarks(self._tables(pipeline).snapshot.state)
 
     def runs(self, pipeline: str, limit: int | None = None) -> Iterator[RunRecord]:
         """The records of the latest runs, newest first, each read when it is needed."""

@@ -24,7 +24,7 @@ class TablesAt:
     """The tables of one pipeline after one commit."""
 
     log: Log
-    view: Snapshot
+    snapshot: Snapshot
     opened: dict[str, CommitFiles] = field(default_factory=dict)
     """The files of the tables that were asked for, by stream."""
 
@@ -40,26 +40,26 @@ class TablesAt:
             hint = f"the last one is {head}" if head else "nothing was loaded yet"
             raise SettingsError("there is no such commit", hint=hint, pipeline=log.pipeline, commit=at)
         if at is not None and at < _last_change(log, head):
-            return cls(log, log.view(at))
-        shown = visible(log, log.view(head))
+            return cls(log, log.snapshot(at))
+        shown = visible(log, log.snapshot(head))
         if at is not None and at > shown.n:
             hint = f"a run is about to publish it; if none is, `singer-bridge recover {log.pipeline}` finishes it"
             raise LakeError("this commit is not visible yet", hint=hint, pipeline=log.pipeline, commit=at)
-        return cls(log, shown if at in (None, shown.n) else log.view(at))
+        return cls(log, shown if at in (None, shown.n) else log.snapshot(at))
 
     @property
     def names(self) -> dict[str, str]:
         """Streams by their tables' names in SQL. If two differ only in case, each is named by its folder."""
-        same = Counter(stream.casefold() for stream in self.view.tables)
-        names = {stream: stream for stream in sorted(self.view.tables) if same[stream.casefold()] == 1}
-        for stream in sorted(self.view.tables.keys() - names.keys()):
-            folder = self.view.tables[stream].folder.rpartition("/")[2]
+        same = Counter(stream.casefold() for stream in self.snapshot.tables)
+        names = {stream: stream for stream in sorted(self.snapshot.tables) if same[stream.casefold()] == 1}
+        for stream in sorted(self.snapshot.tables.keys() - names.keys()):
+            folder = self.snapshot.tables[stream].folder.rpartition("/")[2]
             names[folder_name(folder, names)] = stream
         return names
 
     def table(self, stream: str) -> TableState:
         """A table by its stream, or a view by its name. Raises `SettingsError` if there is no such one."""
-        tables = self.view.tables
+        tables = self.snapshot.tables
         if stream not in tables:
             hint = did_you_mean(stream, tables) or f"there are: {', '.join(sorted(tables)) or 'none'}"
             raise SettingsError("no such table", hint=hint, pipeline=self.log.pipeline, stream=stream)
@@ -71,7 +71,7 @@ class TablesAt:
         schema = self.columns(table)
         if not table.files:
             return ds.dataset(pa.table([pa.array([], one.type) for one in schema], schema=schema))
-        files = self.opened[stream] = CommitFiles(self.log, self.view.n, table)
+        files = self.opened[stream] = CommitFiles(self.log, self.snapshot.n, table)
         return PythonDataset.of(sorted(table.files), schema, files)
 
     def columns(self, table: TableState) -> pa.Schema:
@@ -117,4 +117,4 @@ def visible(log: Log, snapshot: Snapshot, before: Snapshot | None = None) -> Sna
     if not hidden and len(log.storage.missing_pending(rewrites)) == len(rewrites):
         return snapshot
     last = (record.voids or record.n) - 1
-    return before if before is not None and before.n == last else log.view(last)
+    return before if before is not None and before.n == last else log.snapshot(last)

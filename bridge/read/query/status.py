@@ -27,7 +27,7 @@ def pipeline_status(
     success = last_success(storage, name, run)
     since = fresh_since(storage, name) if stale_after else None
     stale_from = read_time(since.at) + stale_after if since and stale_after else None
-    snapshot = snapshot or log.view(log.latest())
+    snapshot = snapshot or log.snapshot(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
     held = holder(storage, name)
     return {
@@ -54,7 +54,7 @@ def pipeline_status(
     }
 
 
-def table_facts(view: Snapshot) -> list[dict[str, Any]]:
+def table_facts(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The tables of a pipeline, as `tables list --json` and the page's API have them."""
     return [
         {
@@ -66,7 +66,7 @@ def table_facts(view: Snapshot) -> list[dict[str, Any]]:
             "files": len(table.files),
             "bytes": sum(file.size for file in table.files.values()),
         }
-        for stream, table in sorted(view.tables.items())
+        for stream, table in sorted(snapshot.tables.items())
     ]
 
 

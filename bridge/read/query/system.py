@@ -135,7 +135,7 @@ def _died_long_ago(runs: pa.Table) -> pa.ChunkedArray:
 
 def _newer_commits(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
     last = _last_commit(at, earlier)
-    steps = commit_steps(at.log, at.view.n)
+    steps = commit_steps(at.log, at.snapshot.n)
     news = takewhile(lambda step: step.commit > last, steps) if last else islice(steps, _FIRST_COMMITS)
     rows = [row for step in news for row in _commit_rows(at, step)]
     if last:
@@ -147,7 +147,7 @@ def _newer_commits(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
 def _last_commit(at: TablesAt, earlier: pa.Table | None) -> int:
     """The last commit that `earlier` has; 0 if the log is another one now, such as after a lake began anew."""
     last = pc.max(earlier["commit"]).as_py() if earlier is not None else None
-    if earlier is None or not last or last > at.view.n:
+    if earlier is None or not last or last > at.snapshot.n:
         return 0
     row = earlier.filter(pc.equal(earlier["commit"], last)).slice(0, 1).to_pylist()[0]
     record = at.log.record(last)
@@ -199,7 +199,7 @@ def _run_row(at: TablesAt, run: RunRecord) -> tuple[Any, ...]:
 
 
 def _commits(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    return (row for step in commit_steps(at.log, at.view.n) for row in _commit_rows(at, step))
+    return (row for step in commit_steps(at.log, at.snapshot.n) for row in _commit_rows(at, step))
 
 
 def _commit_rows(at: TablesAt, step: CommitStep) -> Iterator[tuple[Any, ...]]:
@@ -212,26 +212,26 @@ def _commit_rows(at: TablesAt, step: CommitStep) -> Iterator[tuple[Any, ...]]:
 
 
 def _bookmarks(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for stream, bookmark in bookmarks(at.view.state).items():
-        changed = _time(at.view.bookmark_changed_at.get(stream))
-        yield (at.log.pipeline, stream, dumps(bookmark).decode(), changed, at.view.n)
+    for stream, bookmark in bookmarks(at.snapshot.state).items():
+        changed = _time(at.snapshot.bookmark_changed_at.get(stream))
+        yield (at.log.pipeline, stream, dumps(bookmark).decode(), changed, at.snapshot.n)
 
 
 def _streams(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for stream, table in sorted(at.view.tables.items()):
+    for stream, table in sorted(at.snapshot.tables.items()):
         size = sum(file.size for file in table.files.values())
-        counts = (len(at.columns(table)), table.rows, len(table.files), size, at.view.n)
+        counts = (len(at.columns(table)), table.rows, len(table.files), size, at.snapshot.n)
         yield (at.log.pipeline, stream, table.folder, table.format, *counts, table.view or None)
 
 
 def _files(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for stream, table in sorted(at.view.tables.items()):
+    for stream, table in sorted(at.snapshot.tables.items()):
         for name, file in sorted(table.files.items()):
             yield (at.log.pipeline, stream, f"{table.folder}/{name}", file.rows, file.size)
 
 
 def _rejects(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for file, rejects in sorted(at.view.rejects.items()):
+    for file, rejects in sorted(at.snapshot.rejects.items()):
         for reason, (count, _) in sorted(rejects.reasons.items()):
             yield (at.log.pipeline, rejects.stream, rejects.commit, rejects.run, reason, count, file)
 

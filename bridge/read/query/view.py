@@ -100,7 +100,7 @@ class View:
         if at is not None and (opened := self._opened.get(at)) is not None:
             return opened.snapshot
         snapshot = self._head.now()
-        return snapshot if at is None or at == snapshot.n else TablesAt.of(self._head.log, at).view
+        return snapshot if at is None or at == snapshot.n else TablesAt.of(self._head.log, at).snapshot
 
     def _open(self, snapshot: Snapshot) -> _ViewAt:
         """The view with the footers of its files; those of one commit are known to the next."""

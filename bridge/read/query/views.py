@@ -11,7 +11,7 @@ from bridge.settings.view_sql import read_view
 
 def list_views(log: Log) -> list[dict[str, Any]]:
     """The facts that `views list` prints of each view of a pipeline."""
-    lake = TablesAt.of(log, None).view
+    lake = TablesAt.of(log, None).snapshot
     facts = []
     for name, table in sorted(lake.tables.items()):
         if table.view:

@@ -46,7 +46,7 @@ class SingerSource(DataSource):  # type: ignore[misc]
                 columns = selected(feed.columns(asked.table), asked.columns, asked.table)
                 return as_spark(with_facts(columns, asked.table))
             tables = self._tables(asked)
-            self._pinned = tables.view.n
+            self._pinned = tables.snapshot.n
             return as_spark(selected(_columns(tables, asked), asked.columns, asked.table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -59,7 +59,7 @@ class SingerSource(DataSource):  # type: ignore[misc]
             fields = fields_of(schema, _columns(tables, asked), asked.table)
             kind = FilteringReader if asked.push_filters else TableReader
             table = tables.table(asked.table)
-            return kind(asked.place, tables.view.n, table, fields, asked.partition_bytes)
+            return kind(asked.place, tables.snapshot.n, table, fields, asked.partition_bytes)
 
     def streamReader(self, schema: StructType) -> ChangeStream:  # noqa: N802 - Spark's name
         """Reads the table's changes as they are committed."""

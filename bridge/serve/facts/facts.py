@@ -109,7 +109,7 @@ def _drift(storage: Storage, record: RunRecord) -> Iterator[str]:
             break
     if not own or min(own) == 1:
         return
-    before, after = log.view(min(own) - 1), log.view(max(own))
+    before, after = log.snapshot(min(own) - 1), log.snapshot(max(own))
     for stream, table in after.stream_tables.items():
         old = before.tables.get(stream)
         if not old or not old.schema or not table.schema or old.schema == table.schema:

@@ -66,7 +66,7 @@ def _outputs(storage: Storage, record: RunRecord, streams: list[str]) -> list[di
     """The tables as they were after the run's last commit: by now another run may have committed more."""
     if record.commit is None:
         return []
-    snapshot = Log(storage, record.pipeline).view(record.commit)
+    snapshot = Log(storage, record.pipeline).snapshot(record.commit)
     outputs = list[dict[str, Any]]()
     for stream in streams:
         table = snapshot.stream_tables.get(stream)

@@ -48,7 +48,7 @@ class Figures:
 def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = None) -> Figures:
     """Read one pipeline's figures. Raises `LakeError`."""
     log = Log(storage, pipeline)
-    snapshot, run = log.view(log.latest()), last_run(storage, pipeline)
+    snapshot, run = log.snapshot(log.latest()), last_run(storage, pipeline)
     since = fresh_since(storage, pipeline)
     values = {"readable": 1.0, "commit": float(snapshot.n)}
     if run:

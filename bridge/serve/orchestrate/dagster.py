@@ -158,7 +158,7 @@ class _DefinitionsLoader:
         """The lake after the last commit; empty if it cannot be read now: a code location must load all the same."""
         log = Log(lake_of(self.pipeline.destination), self.pipeline.name)
         try:
-            return log.view(log.latest())
+            return log.snapshot(log.latest())
         except LakeError:
             return Snapshot(0)
 
@@ -190,7 +190,7 @@ class _DefinitionsLoader:
 
     def _results(self, result: Result, names: Iterable[str]) -> Iterator[MaterializeResult[Any]]:
         log = Log(lake_of(self.pipeline.destination), self.pipeline.name)
-        snapshot, now = log.view(log.latest()), datetime.now(timezone.utc)
+        snapshot, now = log.snapshot(log.latest()), datetime.now(timezone.utc)
         for name in names:
             names_of = self.pipeline.names_of(name)
             live = snapshot.table(names_of)

@@ -53,7 +53,7 @@ class DbtLake:
     @property
     def tables(self) -> dict[str, TableState]:
         """Its tables and views, without those that a rollback took back."""
-        return {stream: self.at.view.tables[stream] for stream in identifiers(self.at.view)}
+        return {stream: self.at.snapshot.tables[stream] for stream in identifiers(self.at.snapshot)}
 
     @property
     def descriptions(self) -> dict[str, dict[str, Any]]:
@@ -115,7 +115,7 @@ def _without_jinja(value: Any) -> Any:
 
 
 def _source(lake: DbtLake, options: DbtOptions) -> dict[str, Any]:
-    name, storage, commit = lake.pipeline.name, lake.at.log.storage, lake.at.view.n
+    name, storage, commit = lake.pipeline.name, lake.at.log.storage, lake.at.snapshot.n
     config: dict[str, Any] = {"meta": {"bucket": storage.uri, **({} if options.live else {"commit": commit})}}
     if stale_after := lake.pipeline.stale_after:
         config["freshness"] = {"warn_after": _period(stale_after), "error_after": None}
@@ -140,7 +140,7 @@ def _period(after: timedelta) -> dict[str, Any]:
 
 
 def _tables(lake: DbtLake, options: DbtOptions) -> Iterator[dict[str, Any]]:
-    names, descriptions, since = identifiers(lake.at.view), lake.descriptions, _loaded_at(lake, options)
+    names, descriptions, since = identifiers(lake.at.snapshot), lake.descriptions, _loaded_at(lake, options)
     for stream, live in lake.tables.items():
         columns = visible_columns(lake.at.log.storage, lake.at.log.pipeline, live)
         config: dict[str, Any] = {} if options.live else {"meta": _meta(lake, stream, live, options, names[stream])}

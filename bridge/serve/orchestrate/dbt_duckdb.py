@@ -53,7 +53,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         return {
             (plain_name(pipeline), name): at.dataset(stream)
             for pipeline, at in self._lakes.items()
-            for stream, name in identifiers(at.view).items()
+            for stream, name in identifiers(at.snapshot).items()
         }
 
     def configure_connection(self, conn: Any) -> None:

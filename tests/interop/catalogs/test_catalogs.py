@@ -166,7 +166,7 @@ def test_kills(place: Place, record_property: Callable[[str, object], None]) -> 
 
 def _state(lake: IcebergLake) -> int:
     head = lake.log.head()
-    return int((lake.log.view(head).state or {}).get("last", 0)) if head else 0
+    return int((lake.log.snapshot(head).state or {}).get("last", 0)) if head else 0
 
 
 def _killed(place: Place, after: float) -> int | None:

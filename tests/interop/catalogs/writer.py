@@ -45,7 +45,7 @@ def step(lake: IcebergLake, run: Committer, i: int) -> None:
     elif i % 5 == 3:
         lake.append(run, [i], **{f"c{i // 5 % 3}": "new"})
     elif i % 5 == 4:
-        oldest = min(run.view.tables["s"].files)
+        oldest = min(run.snapshot.tables["s"].files)
         lake.rewrite(run, [*_ids(lake.storage, f"{lake.folder}/{oldest}"), i])
     else:
         lake.append(run, [i])
@@ -56,7 +56,7 @@ def main() -> None:
     storage = prepared(bucket, properties)
     lake = IcebergLake(storage)
     run = lake.open(DEAD if lake.log.head() else FIRST)
-    done = int((run.view.state or {}).get("last", 0))
+    done = int((run.snapshot.state or {}).get("last", 0))
     print("open", flush=True)
     for i in range(done + 1, done + 1 + count):
         step(lake, run, i)

@@ -32,7 +32,7 @@ class FilledLake:
     def statement(self, table: str, dialect: str, *, manifest: bool = False, location: str | None = None) -> str:
         """What `tables ddl` prints."""
         log = Log(self.shop.storage, "shop")
-        live = log.view(log.head()).tables[table]
+        live = log.snapshot(log.head()).tables[table]
         return reading_statement(log, table, live, dialect, None, manifest=manifest, location=location)
 
 

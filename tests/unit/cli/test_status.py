@@ -49,7 +49,7 @@ def writing(lake: LocalStorage, pipeline: str) -> Iterator[tuple[str, Committer]
 
 def commit(lake: LocalStorage, committer: Committer, state: Any) -> None:
     """Commit 1,500 rows with a STATE."""
-    name = f"part-{committer.generation:010d}-{committer.view.n:06d}-0.parquet"
+    name = f"part-{committer.generation:010d}-{committer.snapshot.n:06d}-0.parquet"
     source = f".bridge/{committer.log.pipeline}/pending/{name}"
     file = lake.open_pending(source, "t/f")
     file.write(b"rows")

@@ -34,7 +34,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, Rows
 
 def table(shop: Shop, stream: str) -> Table:
     log = Log(shop.storage, "shop")
-    live = log.view(log.head()).tables[stream]
+    live = log.snapshot(log.head()).tables[stream]
     assert live.schema
     columns = read_columns(shop.storage, "shop", live.schema)
     return Table(live.folder, columns, shop.storage.uri, shop.storage.uri)

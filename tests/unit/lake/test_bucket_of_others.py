@@ -187,7 +187,7 @@ def test_a_crafted_record_is_refused(lake: LocalStorage, victim: Path, where: st
     name = out.format(victim=victim)
     lake.write(log.key(1), json.dumps(CRAFTED[where](name)).encode())
     with pytest.raises(CorruptLake, match=f"names a file of another place file={log.key(1)}") as caught:
-        log.view(1)
+        log.snapshot(1)
     assert (caught.value.facts["key"], "who may write" in caught.value.hint) == (name, True)
 
 
@@ -209,7 +209,7 @@ def test_a_key_of_the_bucket_that_is_not_the_pipelines(lake: LocalStorage, where
     log = Log(lake, "p")
     lake.write(log.key(1), json.dumps(CRAFTED[where](key)).encode())
     with pytest.raises(CorruptLake, match="names a file of another place"):
-        log.view(1)
+        log.snapshot(1)
 
 
 @pytest.mark.parametrize("where", CRAFTED)
@@ -220,7 +220,7 @@ def test_what_runs_write_is_read(lake: LocalStorage, where: str) -> None:
     key = GOOD if kind in ("rejects", "consumed", "rejected", "file") else good.get(kind, good["source"])
     log = Log(lake, "p")
     lake.write(log.key(1), json.dumps(CRAFTED[where](key)).encode())
-    assert log.view(1).n == 1
+    assert log.snapshot(1).n == 1
 
 
 @pytest.mark.parametrize("verb", ["recover", "verify --repair", "rollback 1 --yes", "compact --yes"])
@@ -251,7 +251,7 @@ def test_a_gap_hides_nothing(lake: LocalStorage) -> None:
     crafted = record(removes=["../../victim"], snapshot=None, rejected=None, groups=None)
     lake.write(log.key(1), json.dumps(crafted).encode())
     with pytest.raises(CorruptLake, match="names a file of another place"):
-        log.view(1)
+        log.snapshot(1)
 
 
 def test_the_table_of_another_pipeline(lake: LocalStorage) -> None:

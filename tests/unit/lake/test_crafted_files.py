@@ -83,12 +83,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shop.lose("o", {"id": INTEGER}, [{"id": 3}])
     roll_back(storage, "shop", 4)
     with open_pipeline(storage, "shop") as committer:
-        while committer.view.n < SNAPSHOT_EVERY + 2:
-            committer.set_state({"bookmarks": {"t": committer.view.n}}, "to reach a snapshot")
+        while committer.snapshot.n < SNAPSHOT_EVERY + 2:
+            committer.set_state({"bookmarks": {"t": committer.snapshot.n}}, "to reach a snapshot")
         RunFile(storage, "shop", "20260101T000000Z-aaaa", tap="tap-x").finish(status="success", commits=3)
         storage.write(".bridge/shop/logs/20260101T000000Z-aaaa.log", b"a line\n")
     storage.write(".bridge/shop/begins.json", b'{"format": 1, "first": 1, "swept": 1}')
-    shop._head = committer.view.n
+    shop._head = committer.snapshot.n
     shop.load("t", {"id": INTEGER, "v": STRING}, [{"id": 5, "v": "last"}])
     return shop.root
 

@@ -59,7 +59,7 @@ def test_an_empty_log_has_no_head(log: Log) -> None:
     """A bucket without a log is a lake without tables and without STATE."""
     assert log.head() == 0
     assert log.head(7) == 0
-    assert log.view(0) == Snapshot()
+    assert log.snapshot(0) == Snapshot()
     assert log.record(1) is None
     assert list(log.history(0)) == []
 
@@ -86,7 +86,7 @@ def test_a_gap_is_never_read_over(log: Log) -> None:
     damage(log, 4, None)
     assert log.head() == 6
     with pytest.raises(CorruptLake, match=r"a commit record is missing file=.*0004\.json") as caught:
-        log.view(6)
+        log.snapshot(6)
     assert caught.value.hint
     with pytest.raises(CorruptLake):
         list(log.history(6))
@@ -112,7 +112,7 @@ def test_a_corrupt_record_stops_everything(log: Log, data: bytes) -> None:
     fill(log, 3)
     damage(log, 2, data)
     with pytest.raises(CorruptLake, match="unreadable") as caught:
-        log.view(3)
+        log.snapshot(3)
     assert "backup" in caught.value.hint
 
 
@@ -122,7 +122,7 @@ def test_an_incomplete_record_stops_everything(log: Log, tables: object) -> None
     fill(log, 3)
     damage(log, 2, json.dumps(json.loads(commit_bytes(commit_record(2))) | {"tables": tables}).encode())
     with pytest.raises(CorruptLake, match="incomplete") as caught:
-        log.view(3)
+        log.snapshot(3)
     assert "backup" in caught.value.hint
 
 
@@ -131,7 +131,7 @@ def test_a_newer_format_is_refused(log: Log) -> None:
     fill(log, 2)
     damage(log, 2, commit_bytes(commit_record(2, format=2)))
     with pytest.raises(CorruptLake, match="newer format") as caught:
-        log.view(2)
+        log.snapshot(2)
     assert "upgrade" in caught.value.hint
 
 
@@ -151,10 +151,10 @@ def test_view_follows_adds_and_removes(log: Log) -> None:
         3: [entry("a3", "a1", "a2", mode="replace")],
         4: [],
     }
-    assert fill(log, 4, lambda n: steps[n]) == log.view(4)
-    assert {s: list(t.files) for s, t in log.view(2).tables.items()} == {"s": ["a1", "a2"], "b": ["b1"]}
-    assert {s: list(t.files) for s, t in log.view(4).tables.items()} == {"s": ["a3"], "b": ["b1"]}
-    assert (log.view(2).tables["s"].rows, log.view(4).state) == (10, {"n": 4})
+    assert fill(log, 4, lambda n: steps[n]) == log.snapshot(4)
+    assert {s: list(t.files) for s, t in log.snapshot(2).tables.items()} == {"s": ["a1", "a2"], "b": ["b1"]}
+    assert {s: list(t.files) for s, t in log.snapshot(4).tables.items()} == {"s": ["a3"], "b": ["b1"]}
+    assert (log.snapshot(2).tables["s"].rows, log.snapshot(4).state) == (10, {"n": 4})
 
 
 def at(n: int) -> str:
@@ -168,8 +168,8 @@ def test_view_knows_when_bookmarks_moved(log: Log) -> None:
     for n in range(1, 152):
         said = states.get(n, said)
         view = log.create(view, commit_record(n, at=at(n), state={"bookmarks": said}))[1]
-        assert n not in (*states, 100, 101) or log.view(n) == view
-    moved = {n: log.view(n).bookmark_changed_at for n in (1, 2, 100, 149, 150, 151)}
+        assert n not in (*states, 100, 101) or log.snapshot(n) == view
+    moved = {n: log.snapshot(n).bookmark_changed_at for n in (1, 2, 100, 149, 150, 151)}
     assert moved[1] == {"a": at(1), "b": at(1)}
     assert moved[2] == {"a": at(2), "b": at(1)}
     assert moved[100] == moved[149] == {"a": at(2), "b": at(1), "c": at(3)}
@@ -208,9 +208,9 @@ def test_staged_files_are_the_last_records(log: Log) -> None:
         "t": staged_table(3, {"name": "x", "source": ".bridge/p/pending/x.pending", "size": 1, "rows": 1}, stream="t")
     }
     view = log.create(Snapshot(), commit_record(1, staged=stage))[1]
-    assert log.view(1).staged == view.staged == stage
+    assert log.snapshot(1).staged == view.staged == stage
     log.create(view, commit_record(2, staged={}))
-    assert log.view(2).staged == {}
+    assert log.snapshot(2).staged == {}
 
 
 def test_snapshot_equals_the_fold(log: Log) -> None:
@@ -220,7 +220,7 @@ def test_snapshot_equals_the_fold(log: Log) -> None:
     for n in range(1, 206):
         folded = folded.after(next(log.history(n)))
         if n in (99, 100, 101, 199, 200, 205):
-            assert log.view(n) == folded
+            assert log.snapshot(n) == folded
     assert [next(log.history(n)).snapshot is not None for n in (99, 100, 101, 200)] == [False, True, False, True]
 
 
@@ -229,8 +229,8 @@ def test_a_long_log_opens_quickly(log: Log) -> None:
     fill(log, 1000)
     damage(log, 500, b"nobody reads this")
     began = time.process_time()
-    assert len(log.view(log.head()).tables["s"].files) == 1000
-    assert len(log.view(log.head(1000)).tables["s"].files) == 1000
+    assert len(log.snapshot(log.head()).tables["s"].files) == 1000
+    assert len(log.snapshot(log.head(1000)).tables["s"].files) == 1000
     assert time.process_time() - began < 2
 
 
@@ -269,12 +269,12 @@ def test_what_a_long_log_costs(log: Log, tmp_path: Path) -> None:
     storage.write(".bridge/p/state.json", dumps(replaced.state))
     assert counted.latest() == 1999
     assert storage.spent() <= 1 + 51, "the lease, and each record since"
-    assert counted.view(1999) == replaced
+    assert counted.snapshot(1999) == replaced
     assert storage.spent() == 100
-    assert open_committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).view == replaced
+    assert open_committer(storage, "p", "run", last={"head": 1999, "closed": 1999}).snapshot == replaced
     assert storage.spent() <= 2 + 100 + 5, "`state.json` and `published.json` are looked at, and the second is noted"
     old = datetime.now(timezone.utc) + timedelta(days=1)
-    Sweep(storage, "p", Retention(), now=old, view=replaced).all(1999)
+    Sweep(storage, "p", Retention(), now=old, snapshot=replaced).all(1999)
     assert storage.spent() <= 10
     assert counted.head(1200) == 1999, "far behind: a listing is cheaper than a step for each record"
     assert len([call for call in storage.calls if call.startswith("size")]) <= 103

@@ -39,7 +39,7 @@ def shop(tmp_path: Path) -> Shop:
 
 def tables(shop: Shop) -> dict[str, TableState]:
     log = Log(shop.storage, "shop")
-    return log.view(log.head()).tables
+    return log.snapshot(log.head()).tables
 
 
 def test_all_there(shop: Shop) -> None:
@@ -96,7 +96,7 @@ def test_nobody_has_to_recover_after_it(shop: Shop) -> None:
     recover(shop.storage, "shop")
     shutil.rmtree(shop.root / "shop/users")
     with pytest.raises(MissingFiles), open_pipeline(shop.storage, "shop") as committer:
-        require_files(shop.storage, SHOP, committer.view.tables, set())
+        require_files(shop.storage, SHOP, committer.snapshot.tables, set())
     assert last_lease(shop.storage, "shop")["closed"] == Log(shop.storage, "shop").head()
 
 

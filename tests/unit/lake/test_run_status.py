@@ -28,12 +28,12 @@ def committed(lake: Lake, commits: int, *, counted: int = 0, run: str = RUN) -> 
     """A run that committed so often, a row each, and whose record takes the first `counted` into account."""
     committer = lake.open(FIRST)
     committer.run = run
-    file = RunFile(lake.storage, "p", run, commit=committer.view.n, state_before=None)
+    file = RunFile(lake.storage, "p", run, commit=committer.snapshot.n, state_before=None)
     for n in range(1, commits + 1):
         lake.load(committer, {"n": n})
         if n == counted:
             streams = {"s": {"records": n, "files": n, "load_method": "append-only", "complete": True, "new": 7}}
-            file.update(commit=committer.view.n, commits=n, streams=streams, state={"n": n})
+            file.update(commit=committer.snapshot.n, commits=n, streams=streams, state={"n": n})
     return file
 
 
@@ -92,7 +92,7 @@ def test_a_commit_that_was_taken_back(lake: Lake, counted: int) -> None:
     """If the next run had to take the last commit back, its rows and STATE do not count, and no stream is complete."""
     committed(lake, 2, counted=counted)
     last = lake.open(DEAD)
-    assert last.view.state == {"n": 2}
+    assert last.snapshot.state == {"n": 2}
     void = last.create("void", PipelineState({"n": 1}), voids=2, tables=[])
     assert void.n == 4
     record = current(lake.storage, stored(lake))

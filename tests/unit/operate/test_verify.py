@@ -153,7 +153,7 @@ def test_what_is_mended(lake: Lake, name: str) -> None:
         row["id"] for stream in ("orders", "users") for row in pq.read_table(lake.root / "shop" / stream).to_pylist()
     ]
     assert sorted(rows) == [2, 3, 4, 7]
-    assert Log(lake.storage, "shop").view(report.head).state == {"bookmarks": {"n": 4}}
+    assert Log(lake.storage, "shop").snapshot(report.head).state == {"bookmarks": {"n": 4}}
 
 
 def test_all_at_once(lake: Lake) -> None:
@@ -398,7 +398,7 @@ def test_a_dead_run_is_told_from_a_live_one(lake: Lake) -> None:
     source = f".bridge/shop/pending/{name}.pending"
     shutil.copy(old, lake.root / source)
     add = {"name": name, "source": source, "size": old.stat().st_size, "rows": 1}
-    schema = log.view(5).tables["users"].schema
+    schema = log.snapshot(5).tables["users"].schema
     change = table_change([add], [old.name], "users", folder="shop/users", schema=schema)
     lease = take(lake.storage, "shop", "alive")
     committer = open_committer(lake.storage, "shop", "alive", last=lease.last)

@@ -102,7 +102,7 @@ def test_a_table_that_is_loaded_anew_keeps_its_key(tmp_path: Path) -> None:
     shop.load("t", columns, [{"a": 1, "b": 2}])
     assert key(shop) == []
     log = Log(shop.storage, "shop")
-    assert (log.view(2).tables["t"].key, log.view(2).tables["t"].upserts) == (("a",), True)
+    assert (log.snapshot(2).tables["t"].key, log.snapshot(2).tables["t"].upserts) == (("a",), True)
     roll_back(shop.storage, "shop", 2)
     assert key(shop) == ["a"]
 

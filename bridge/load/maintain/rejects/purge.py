@@ -18,15 +18,17 @@ def purge(storage: Storage, pipeline: str, criteria: Criteria) -> tuple[list[Rej
     alive.
     """
     with open_pipeline(storage, pipeline, brief=True) as committer:
-        files = find(storage, pipeline, committer.view, criteria)
+        files = find(storage, pipeline, committer.snapshot, criteria)
         purged = groups(files, criteria)
         if files:
             _commit(committer, files, criteria)
         all_streams = criteria.stream is None and criteria.reason is None
-        keys = orphans(storage, pipeline, committer.view, criteria) if all_streams else [file.file for file in files]
+        keys = (
+            orphans(storage, pipeline, committer.snapshot, criteria) if all_streams else [file.file for file in files]
+        )
         for key in keys:
             storage.delete(key)
-    return purged, committer.view.n, committer.notes
+    return purged, committer.snapshot.n, committer.notes
 
 
 def _commit(committer: Committer, files: list[RejectFile], criteria: Criteria) -> None:
@@ -35,5 +37,5 @@ def _commit(committer: Committer, files: list[RejectFile], criteria: Criteria) -
         rejects = [reject for reject in read(committer.storage, file) if not criteria.says(reject["reason"])]
         if rejects:
             remaining.append(rewritten(committer, file, rejects))
-    consumed, state = [file.file for file in files], committer.view.pipeline_state
+    consumed, state = [file.file for file in files], committer.snapshot.pipeline_state
     committer.commit(state, [], kind="purge", reason="rejects were purged", rejects=remaining, consumed=consumed)

@@ -93,7 +93,7 @@ class _Work:
 def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria, most_bytes: int | None = None) -> Replayed:
     """Rehearse a replay as of now; nothing is written. With `most_bytes` the first files of about so many are read."""
     log = Log(storage, pipeline.name)
-    snapshot = log.view(log.latest())
+    snapshot = log.snapshot(log.latest())
     files = find(storage, pipeline.name, snapshot, criteria)
     chosen = files if most_bytes is None else first_files(files, most_bytes)
     streams, _ = _judged(storage, pipeline, snapshot, criteria, _placement(storage, pipeline, snapshot), chosen)
@@ -104,7 +104,7 @@ def rehearse(storage: Storage, pipeline: Pipeline, criteria: Criteria, most_byte
 def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed:
     """Load the requested rejects that fit by now. Raises `PipelineHeld` while a run is alive."""
     with open_pipeline(storage, pipeline.name, brief=True) as committer:
-        before = committer.view
+        before = committer.snapshot
         placement = _placement(storage, pipeline, before)
         files = find(storage, pipeline.name, before, criteria)
         streams, works = _judged(storage, pipeline, before, criteria, placement, files)
@@ -115,8 +115,8 @@ def replay(storage: Storage, pipeline: Pipeline, criteria: Criteria) -> Replayed
                 with SparkAtNeed(pipeline, Path(spool) / "spark", context) as spark:
                     views = ViewTables(pipeline, committer, context, placement, spark.in_spark)
                     _commit(committer, context, pipeline, works, views)
-            StreamFiles(committer.log, before).follow(committer.view)
-    return Replayed(streams, committer.view.n, tuple(committer.notes))
+            StreamFiles(committer.log, before).follow(committer.snapshot)
+    return Replayed(streams, committer.snapshot.n, tuple(committer.notes))
 
 
 def _placement(storage: Storage, pipeline: Pipeline, snapshot: Snapshot) -> TablePlanner:
@@ -228,7 +228,7 @@ def _commit(
     spool.create()
     bundles = [[_segment(spool, number, work)] for number, work in enumerate(works, 1)]
     ledger.add(SealedBatch(1, bundles), [write_bundle(context, 1, bundle) for bundle in bundles])
-    snapshot, consumed, remaining = committer.view, [], []
+    snapshot, consumed, remaining = committer.snapshot, [], []
     for work in works:
         for file, left in work.left:
             consumed.append(file.file)

@@ -23,7 +23,7 @@ from bridge.settings.commands import reload
 def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -> None:
     """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end."""
     pipeline, catalog, before, is_piped = run.pipeline, run.catalog, run.snapshot, run.is_piped
-    after = plan.committer.view
+    after = plan.committer.snapshot
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:

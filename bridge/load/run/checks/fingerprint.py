@@ -91,7 +91,7 @@ def changed_since(
     pipeline: Pipeline,
     before: dict[str, Any] | None,
     now: dict[str, Any],
-    view: Snapshot,
+    snapshot: Snapshot,
     restarted: Collection[str] | None = (),
 ) -> list[str]:
     """A warning for each thing that changed under a bookmark or a table, with what to do.
@@ -104,17 +104,17 @@ def changed_since(
     before = before or {"tap": {}, "config": {}, "streams": {}}
     warnings = list[str]()
     for name, facts in streams.items():
-        warnings += _stream(pipeline, name, before["streams"], facts, view)
-    if view.state and before["tap"]:
+        warnings += _stream(pipeline, name, before["streams"], facts, snapshot)
+    if snapshot.state and before["tap"]:
         warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
     return warnings
 
 
 def _stream(
-    pipeline: Pipeline, name: str, before: dict[str, Any], now: dict[str, Any], view: Snapshot
+    pipeline: Pipeline, name: str, before: dict[str, Any], now: dict[str, Any], snapshot: Snapshot
 ) -> Iterator[str]:
     names = pipeline.names_of(name)
-    name, mark = names[0], bookmark(view.state, names)
+    name, mark = names[0], bookmark(snapshot.state, names)
     remedy = f"To load it anew: {reload(pipeline, [name], mark='`')}"
     own = mark.get("replication_key") if isinstance(mark, dict) else None
     then = before.get(name, {})
@@ -125,7 +125,7 @@ def _stream(
             f"the replication key of {name} changed from {key} to {new_key}, but its bookmark is a value of {key}: the "
             f"tap will skip rows, or send all of them again, and nobody can tell which. {remedy}"
         )
-    table = view.table(names)
+    table = snapshot.table(names)
     if method and new_method and method != new_method and table and table.rows:
         yield f"the replication method of {name} changed from {method} to {new_method}: {_outcome(new_method)}. " + (
             remedy if new_method != "FULL_TABLE" else "Nothing needs to be done"

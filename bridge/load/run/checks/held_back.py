@@ -82,7 +82,7 @@ class HeldBack:
             what = "rows have no replication key, so an incremental run does not see them again when they change"
             self.hold(stream, DataError(what, hint=hint, stream=stream, column=", ".join(rows)))
 
-    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
+    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, snapshot: Snapshot) -> bool:
         """Hold a stream back whose commit the guard refuses, so that it does not stop the others.
 
         False, and nothing is held, if the settings say `on_error: fail`, if it is the only stream, or if nobody says so
@@ -96,7 +96,7 @@ class HeldBack:
             self.errors.setdefault(self._id(stream), error)
             self._spread(self._id(stream))
         try:
-            self.kept_out(barrier, view)
+            self.kept_out(barrier, snapshot)
         except DataError:
             if chosen == "hold":
                 raise
@@ -138,7 +138,7 @@ class HeldBack:
     def _reads_log(self, stream: str) -> bool:
         return self._streams[stream].replication == "LOG_BASED"
 
-    def kept_out(self, barrier: Barrier, view: Snapshot) -> Barrier:
+    def kept_out(self, barrier: Barrier, snapshot: Snapshot) -> Barrier:
         """The barrier without the streams that are held back: their bookmarks stay as the lake has them.
 
         Raises `DataError` if a bookmark that moves may cover rows that are left out.
@@ -146,7 +146,7 @@ class HeldBack:
         names = self.names
         if not names:
             return barrier
-        before, state = view.pipeline_state, barrier.stored or view.pipeline_state.said_by_one(barrier.state)
+        before, state = snapshot.pipeline_state, barrier.stored or snapshot.pipeline_state.said_by_one(barrier.state)
         self._require_apart(before.shown, state.shown, names, barrier)
         stored = state.keeping({self._streams[name].names for name in names}, before)
         return replace(
@@ -221,7 +221,7 @@ class _NothingHeld(HeldBack):
     def check_null_keys(self, stream: str, rows: Counter[str]) -> None:
         pass
 
-    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, view: Snapshot) -> bool:
+    def hold_refused(self, stream: str, error: BridgeError, barrier: Barrier, snapshot: Snapshot) -> bool:
         return False
 
 

@@ -70,7 +70,7 @@ class ReplayGuard:
         self._facts: dict[str, Any] = {}
         self.notes: list[str] = []
         self.differences: list[Difference] = []
-        self.state = committer.view.state if start is None else start.state
+        self.state = committer.snapshot.state if start is None else start.state
         if start is None:
             self._warn("the tap's first STATE is not known, see the setting start_state")
             return
@@ -92,13 +92,13 @@ class ReplayGuard:
         origin = self._origin(records[-1]) if m and not after else None
         self._plan = self._planned(origin.n if origin else m, after, set(origin.uncovered) if origin else set())
         self._note_replays(origin.n if origin else m)
-        if committer.view.n and (latest is None or latest.start != m):
+        if committer.snapshot.n and (latest is None or latest.start != m):
             committer.note_start(start=m)
-        if self._plan and not _only_removes(self._plan, committer.view):
+        if self._plan and not _only_removes(self._plan, committer.snapshot):
             self.roll_back()
 
     def _warn(self, text: str) -> None:
-        if self._committer.view.n:
+        if self._committer.snapshot.n:
             self.notes.append(f"{text}: rows that it sends again are in the lake twice")
 
     @property
@@ -106,9 +106,9 @@ class ReplayGuard:
         return self._plan is not None
 
     @property
-    def view(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The lake with the STATE that the tap starts from."""
-        return replace(self._committer.view, pipeline_state=PipelineState(self.state))
+        return replace(self._committer.snapshot, pipeline_state=PipelineState(self.state))
 
     def roll_back(self, spared: Collection[str] = ()) -> None:
         """Make the rollback if it is pending; the run's first commit follows.
@@ -125,12 +125,12 @@ class ReplayGuard:
     def _without(self, plan: RollbackPlan, spared: Collection[str]) -> RollbackPlan | None:
         """The rollback of uncovered rows without those of some streams."""
         streams = {_stream_of(change) for change in plan.tables} - set(spared)
-        rejects = self._committer.view.rejects
+        rejects = self._committer.snapshot.rejects
         self._facts = {
             "rejects": [reject for reject in self._facts["rejects"] if reject.stream in streams],
             "consumed": [file for file in self._facts["consumed"] if rejects[file].stream in streams],
         }
-        return _only(plan, self._committer.view, streams)
+        return _only(plan, self._committer.snapshot, streams)
 
     def _back(self, state: Any) -> tuple[list[CommitRecord], int | None]:
         """The records since the commit with this STATE, the last one first, and that commit's number.
@@ -139,7 +139,7 @@ class ReplayGuard:
         If the STATE was set by hand, the commit with its rows goes before.
         """
         log, records, runs = self._committer.log, list[CommitRecord](), set[str]()
-        n, first = self._committer.view.n, log.beginning().first
+        n, first = self._committer.snapshot.n, log.beginning().first
         by_hand: tuple[list[CommitRecord], int | None] | None = None
         while n >= first and (record := log.record(n)):
             records.append(record)
@@ -178,7 +178,7 @@ class ReplayGuard:
         """
         if record.kind != "data":
             return True
-        before = self._committer.log.view(record.n - 1).tables
+        before = self._committer.log.snapshot(record.n - 1).tables
         views = {name: table.view for name, table in before.items() if table.view}
         return all(
             not change.adds or (change.view and views.get(change.stream) == change.view) for change in record.tables
@@ -187,7 +187,7 @@ class ReplayGuard:
     def _note_replays(self, m: int) -> None:
         """Say which replays of rejects the rollback undoes."""
         tables = {change.stream for change in self._plan.tables} if self._plan else set()
-        for record in self._committer.log.history(self._committer.view.n) if tables else ():
+        for record in self._committer.log.history(self._committer.snapshot.n) if tables else ():
             if record.n <= m:
                 return
             if record.kind == "replay" and (streams := sorted({one.stream for one in record.tables} & tables)):
@@ -197,23 +197,23 @@ class ReplayGuard:
 
     def _planned(self, m: int, after: bool, uncovered: set[str]) -> RollbackPlan | None:
         """The rollback, None if there is nothing to remove, or if it is not possible any more."""
-        log, view = self._committer.log, self._committer.view
+        log, snapshot = self._committer.log, self._committer.snapshot
         if not after and not uncovered:
             return None
         then = m if after else m - 1
         try:
-            undo: RollbackPlan | None = plan(log, view, then)
+            undo: RollbackPlan | None = plan(log, snapshot, then)
         except (LakeError, SettingsError) as error:
             self._warn(f"what came after the tap's first STATE cannot be taken back, {error.message}")
             return None
-        back, consumed = view.rejects_again(log.view(then))
+        back, consumed = snapshot.rejects_again(log.snapshot(then))
         assert undo
         if after:
             undo = None if undo.nothing_to_do else undo
         else:
             back = [reject for reject in back if reject.stream in uncovered]
-            consumed = [file for file in consumed if view.rejects[file].stream in uncovered]
-            undo = _only(undo, view, uncovered)
+            consumed = [file for file in consumed if snapshot.rejects[file].stream in uncovered]
+            undo = _only(undo, snapshot, uncovered)
             self._facts = {"rejects": back, "consumed": consumed}
         lost = [reject.file for reject in back if log.storage.size(reject.file) is None]
         if undo and lost:
@@ -231,10 +231,10 @@ def listen(committer: Committer, piped: Piped, tick: Callable[[], None], result:
     return guard
 
 
-def _only(undo: RollbackPlan, view: Snapshot, uncovered: Collection[str]) -> RollbackPlan | None:
+def _only(undo: RollbackPlan, snapshot: Snapshot, uncovered: Collection[str]) -> RollbackPlan | None:
     """The part of a rollback that concerns these streams and their views; STATE and half loaded tables stay."""
     tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
-    rest = replace(undo, after=view.pipeline_state, staged=view.staged, tables=tables, restarted=(), dropped=())
+    rest = replace(undo, after=snapshot.pipeline_state, staged=snapshot.staged, tables=tables, restarted=(), dropped=())
     return rest if tables else None
 
 
@@ -294,7 +294,7 @@ def _died(records: list[CommitRecord]) -> bool:
     return fenced or not any(map(_adds, records))
 
 
-def _only_removes(plan: RollbackPlan, view: Snapshot) -> bool:
+def _only_removes(plan: RollbackPlan, snapshot: Snapshot) -> bool:
     """Whether the rollback only removes rows, so that the run may go on as if it were done already.
 
     Views do not count: their files are replaced by each commit, and no run looks at them before its own.
@@ -302,4 +302,4 @@ def _only_removes(plan: RollbackPlan, view: Snapshot) -> bool:
     tables = [change for change in plan.tables if not (change.now.view or change.then.view)]
     versions = (version for change in tables for version in (change.now.version, change.then.version))
     back = any(change.back for change in tables)
-    return not (back or view.staged or plan.staged or any(version is not None for version in versions))
+    return not (back or snapshot.staged or plan.staged or any(version is not None for version in versions))

@@ -88,12 +88,12 @@ class SourceRows:
 
     def differences(self, result: Result, read_to: Mapping[str, Position]) -> Iterator[Difference]:
         """Yield the tables that have other rows than their source. `read_to`: how far a stream was read in the log."""
-        view, pipeline, streams = self.plan.committer.view, self.plan.pipeline, self.plan.tables.streams
+        snapshot, pipeline, streams = self.plan.committer.snapshot, self.plan.pipeline, self.plan.tables.streams
         questions: dict[Place, Mark | None] = {}
         for place, stream in self.streams.items():
-            mark = mark_of(view.state, streams[stream.name].names, stream.key)
+            mark = mark_of(snapshot.state, streams[stream.name].names, stream.key)
             is_asked = mark is not None if stream.method == "INCREMENTAL" else place in self.before
-            if is_asked and _is_whole(view, streams[stream.name].names, result):
+            if is_asked and _is_whole(snapshot, streams[stream.name].names, result):
                 questions[place] = mark if stream.method == "INCREMENTAL" else None
         is_quiet = not any(self._records(one, result) for one in self.streams.values() if one.method == "LOG_BASED")
         counts = self._ask(questions)
@@ -105,7 +105,7 @@ class SourceRows:
                 before = after  # each change that the count saw is in the lake
             elif stream.method == "LOG_BASED" and not is_quiet:
                 continue  # a tap that reads the log for a while only may not have come to all changes
-            lake = self._live(view, streams[stream.name].names)
+            lake = self._live(snapshot, streams[stream.name].names)
             if lake is not None and (difference := judge(pipeline, stream, lake, before, after)):
                 yield difference
 
@@ -113,8 +113,8 @@ class SourceRows:
         names = self.plan.tables.streams[stream.name].names
         return sum(result.streams[name].records for name in names if name in result.streams)
 
-    def _live(self, view: Snapshot, names: tuple[str, ...]) -> int | None:
-        table = view.table(names)
+    def _live(self, snapshot: Snapshot, names: tuple[str, ...]) -> int | None:
+        table = snapshot.table(names)
         try:
             return live_rows(self.plan.committer.storage, self.plan.pipeline.name, table) if table else None
         except (BridgeError, OSError, ValueError):  # the look is no reason to fail
@@ -179,14 +179,14 @@ def _difference(pipeline: Pipeline, stream: Stream, text: str, rows: int | None,
     return Difference(stream.name, "row_count", f"{text}; load again: {reload(pipeline, [stream.name])}{flag}", rows)
 
 
-def _is_whole(view: Snapshot, names: tuple[str, ...], result: Result) -> bool:
+def _is_whole(snapshot: Snapshot, names: tuple[str, ...], result: Result) -> bool:
     """Whether the table is meant to have all rows: none is staged, rejected, held back, or of an older version."""
-    table, counts = view.table(names), [result.streams[name] for name in names if name in result.streams]
+    table, counts = snapshot.table(names), [result.streams[name] for name in names if name in result.streams]
     return (
         table is not None
         and not table.view
-        and view.staged.keys().isdisjoint(names)
-        and not any(reject.stream in (None, *names) for reject in view.rejects.values())
+        and snapshot.staged.keys().isdisjoint(names)
+        and not any(reject.stream in (None, *names) for reject in snapshot.rejects.values())
         and not any(one.refused or one.held or one.rejected or one.filtered for one in counts)
         and not any(file.stale for file in table.files.values())
     )

@@ -68,7 +68,7 @@ def set_back(chosen: str) -> str:
 
 def find_setback(committer: Committer, state: Any) -> Setback | None:
     """The setback, if this is a STATE of the lake that somebody has taken back. None, too, where that is not known."""
-    head = committer.view
+    head = committer.snapshot
     if is_empty(state) or same(head.state, state):
         return None
     rollback: CommitRecord | None = None
@@ -95,7 +95,7 @@ def _has(record: CommitRecord, state: Any) -> bool:
 
 def _setback(committer: Committer, n: int, by: CommitRecord, state: Any) -> Setback | None:
     """The setback, None if the lake has come as far again. Opaque positions cannot tell: then the log's order does."""
-    now = committer.view.state
+    now = committer.snapshot.state
     ahead = streams_ahead(now, state)
     if ahead is None and not by.supersedes and _is_earlier(committer, n, by, now):
         ahead = sorted(bookmarks(state))

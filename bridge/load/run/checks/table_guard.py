@@ -178,7 +178,7 @@ def without_limits(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"guard": None, "streams": streams})
 
 
-def refused_before(view: Snapshot, streams: Iterable[str | None]) -> list[str]:
+def refused_before(snapshot: Snapshot, streams: Iterable[str | None]) -> list[str]:
     """The reject files of these streams' refused commits, outdated as their records came again."""
     names = set(streams)
-    return [file for file, reject in view.rejects.items() if reject.refused and reject.stream in names]
+    return [file for file, reject in snapshot.rejects.items() if reject.refused and reject.stream in names]

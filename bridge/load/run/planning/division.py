@@ -73,22 +73,22 @@ def check_parallelism(pipeline: Pipeline, *, piped: bool, max_records: int | Non
 
 
 def divided(
-    pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog | None
+    pipeline: Pipeline, storage: Storage, snapshot: Snapshot, catalog: Catalog | None
 ) -> tuple[Division | None, list[str]]:
     """How a run's streams are divided (None: one process reads all), and warnings.
 
     Raises `SettingsError` if they cannot be divided: without a catalog, and with a flat STATE.
     """
     asked = pipeline.source.parallelism
-    if asked == 1 and view.pipeline_state.per_process is None:
+    if asked == 1 and snapshot.pipeline_state.per_process is None:
         return None, []
     if catalog is None and asked != 1:
         raise SettingsError("source.parallelism needs a catalog", hint=_NO_CATALOG)
-    streams = _groups(pipeline, storage, view, catalog) if catalog else []
-    groups, idle, spread = starting_groups(streams, view.pipeline_state)
+    streams = _groups(pipeline, storage, snapshot, catalog) if catalog else []
+    groups, idle, spread = starting_groups(streams, snapshot.pipeline_state)
     if not catalog or (len(groups) <= 1 and not idle):
-        return None, [f"one process of the tap {_SPREAD}"] if view.pipeline_state.per_process is not None else []
-    if is_flat(view.state) and not is_empty(view.state):
+        return None, [f"one process of the tap {_SPREAD}"] if snapshot.pipeline_state.per_process is not None else []
+    if is_flat(snapshot.state) and not is_empty(snapshot.state):
         raise SettingsError("this tap's STATE cannot be kept per stream", hint=_FLAT)
     names = tuple(_names(catalog, group) for group in groups)
     catalogs = tuple(select(catalog, (), group.streams) for group in groups)
@@ -96,10 +96,10 @@ def divided(
     return Division(tuple(groups), tuple(idle), catalogs, names), notes
 
 
-def _groups(pipeline: Pipeline, storage: Storage, view: Snapshot, catalog: Catalog) -> list[Family]:
+def _groups(pipeline: Pipeline, storage: Storage, snapshot: Snapshot, catalog: Catalog) -> list[Family]:
     all_families, parallelism = families(catalog, pipeline), pipeline.source.parallelism
     count = min((os.cpu_count() or 1) if parallelism == "auto" else parallelism, len(all_families))
-    last = [group.streams for group in view.pipeline_state.per_process or ()]
+    last = [group.streams for group in snapshot.pipeline_state.per_process or ()]
     return balanced(all_families, count, _seconds(storage, pipeline.name, catalog), last)
 
 

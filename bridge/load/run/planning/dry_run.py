@@ -99,7 +99,7 @@ def _held(storage: Storage, pipeline: Pipeline, request: Request) -> BridgeError
 def _lake(storage: Storage, pipeline: Pipeline) -> tuple[Snapshot, list[str]]:
     """The lake with the STATE that the next run finds, and a note if somebody edited that."""
     log = Log(storage, pipeline.name)
-    snapshot, stored = log.view(log.latest()), StateStore.at(storage, pipeline.name).read()
+    snapshot, stored = log.snapshot(log.latest()), StateStore.at(storage, pipeline.name).read()
     if not stored.edited:
         return snapshot, []
     return snapshot.given(stored.state), [edit_note(snapshot.state, stored.state)]

@@ -32,18 +32,18 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
 
     Raises `LakeError` or `DataError`, before anything is committed, for a file that does not fit its table.
     """
-    storage, view, changes = committer.storage, committer.view, []
-    streams = Streams(pipeline, None, view)
-    tables = {table.folder: stream for stream, table in view.tables.items()}
+    storage, snapshot, changes = committer.storage, committer.snapshot, []
+    streams = Streams(pipeline, None, snapshot)
+    tables = {table.folder: stream for stream, table in snapshot.tables.items()}
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
-        if stream in view.tables and view.tables[stream].view:
+        if stream in snapshot.tables and snapshot.tables[stream].view:
             continue
-        table = view.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
+        table = snapshot.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
         unknown = folder not in tables and folder_name(name, ()) != name  # nobody knows for which stream it would be
         # The table's own log names its files; any other file there has been removed from the table.
-        own_log = stream in view.tables and table.has_own_log
+        own_log = stream in snapshot.tables and table.has_own_log
         if table.folder != folder or unknown or own_log or not strangers(storage, table, []):
             continue
         others = claim(storage, folder, Owner(pipeline.name, stream), shared=pipeline.destination.shared)
@@ -53,13 +53,19 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
         raise SettingsError("there is nothing to adopt", hint="run without --adopt", folder=pipeline.table_root)
     reason = "files were adopted"
     # Views do not have these rows: they are filled anew by the run's first commit.
-    stale = [structs.replace(table, view="").change(name) for name, table in view.tables.items() if table.view]
+    stale = [structs.replace(table, view="").change(name) for name, table in snapshot.tables.items() if table.view]
     committer.commit(
-        view.pipeline_state, [*changes, *stale], staged=view.staged, merged=False, through=0, rejects=[], reason=reason
+        snapshot.pipeline_state,
+        [*changes, *stale],
+        staged=snapshot.staged,
+        merged=False,
+        through=0,
+        rejects=[],
+        reason=reason,
     )
     files = sum(len(change.adds) for change in changes)
     rows = sum(add.rows for change in changes for add in change.adds)
-    committer.notes.append(f"{files} file(s) with {rows:,} rows were adopted, as commit {committer.view.n}")
+    committer.notes.append(f"{files} file(s) with {rows:,} rows were adopted, as commit {committer.snapshot.n}")
 
 
 def _change(storage: Storage, pipeline: Pipeline, plan: StreamPlan, table: TableState, names: list[str]) -> TableChange:

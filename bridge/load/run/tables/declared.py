@@ -22,23 +22,23 @@ _RUNS_BACK = 20
 """How many runs back we look for those that loaded the streams last."""
 
 
-def whole_tables(declared: Catalog | None, pipeline: Pipeline, storage: Storage, view: Snapshot) -> frozenset[str]:
+def whole_tables(declared: Catalog | None, pipeline: Pipeline, storage: Storage, snapshot: Snapshot) -> frozenset[str]:
     """The names of the streams whose tables each run may replace.
 
     A child stream is left out: it has its parent's rows only as far as these changed. So is a table that the last runs
     merged by key: nothing grows there, and it keeps rows that are gone in the source until somebody says otherwise.
     """
-    whole = list(_whole(declared, pipeline, view)) if declared else []
-    merged = _merged(storage, pipeline, {name: table for name in chain(*whole) if (table := view.table([name]))})
+    whole = list(_whole(declared, pipeline, snapshot)) if declared else []
+    merged = _merged(storage, pipeline, {name: table for name in chain(*whole) if (table := snapshot.table([name]))})
     return frozenset(name for names in whole if not merged.intersection(names) for name in names)
 
 
-def _whole(declared: Catalog, pipeline: Pipeline, view: Snapshot) -> Iterator[tuple[str, ...]]:
+def _whole(declared: Catalog, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     for entry in declared["streams"]:
         names = (stream_id(entry), record_name(entry))
         if replication_method({"streams": [entry]}, names[0]) != "FULL_TABLE":
             continue
-        position = bookmark(view.state, names)
+        position = bookmark(snapshot.state, names)
         # The Singer SDK does not name a stream's parent; but the bookmark of a child has a partition for each of them.
         has_parts = isinstance(position, dict) and bool(position.get("partitions"))
         parent = root_facts(entry).get("parent-tap-stream-id") or pipeline.stream(names[1]).parent

@@ -57,7 +57,7 @@ class TablePlanner:
         self,
         storage: Storage,
         pipeline: Pipeline,
-        view: Snapshot,
+        snapshot: Snapshot,
         catalog: dict[str, Any] | None,
         *,
         full: bool,
@@ -69,10 +69,10 @@ class TablePlanner:
 
         `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
         """
-        self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, view, catalog
-        self.streams = Streams(pipeline, catalog, view, full=full, append=append, whole=whole)
+        self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, snapshot, catalog
+        self.streams = Streams(pipeline, catalog, snapshot, full=full, append=append, whole=whole)
         self._full, self._piped = full, piped
-        self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in view.tables.values()}
+        self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in snapshot.tables.values()}
         self.layouts: dict[str, TableLayout] = {}
         self._unclaimed: dict[str, Owner] = {}
 

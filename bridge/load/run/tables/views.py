@@ -117,7 +117,7 @@ class ViewTables:
     @property
     def warnings(self) -> Iterator[str]:
         """Yield what the operator should know of views that have no table to select from."""
-        tables = self._committer.view.stream_tables
+        tables = self._committer.snapshot.stream_tables
         for view in self._views.values():
             if not tables.keys() & {*self.names(view)}:
                 yield not_loaded(view, tables)
@@ -125,7 +125,7 @@ class ViewTables:
     def needs_spark(self, streams: Mapping[str, Any]) -> bool:
         """Whether a commit that changes the tables of these streams may change views."""
         fed = {name for view in self._views.values() for name in self.names(view)}
-        existing = (view for view in self._views.values() if self._committer.view.table(self.names(view)))
+        existing = (view for view in self._views.values() if self._committer.snapshot.table(self.names(view)))
         return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
 
     def names(self, view: View) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class ViewTables:
 
     def _is_outdated(self, view: View) -> bool:
         """Whether the log has another SELECT for the view, or none."""
-        tables = self._committer.view.tables
+        tables = self._committer.snapshot.tables
         return view.name not in tables or tables[view.name].view != view.text
 
     @property
@@ -158,7 +158,7 @@ class ViewTables:
 
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
         """The change among these of the table that the view selects from."""
-        tables = self._committer.view.tables
+        tables = self._committer.snapshot.tables
         return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
 
     def build(
@@ -179,7 +179,7 @@ class ViewTables:
         source = self._source(view, change, rows)
         if source is None:
             return None
-        old, is_outdated = self._committer.view.tables.get(view.name), self._is_outdated(view)
+        old, is_outdated = self._committer.snapshot.tables.get(view.name), self._is_outdated(view)
         if change and not self._is_readable(change):
             return structs.replace(old, view="").change(view.name) if old and old.view else None
         is_same = source.before is not None and source.before.schema == source.after.schema
@@ -206,7 +206,7 @@ class ViewTables:
 
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""
-        lake = self._committer.view
+        lake = self._committer.snapshot
         before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
@@ -281,7 +281,7 @@ class ViewTables:
 
     def former(self) -> Iterator[TableChange]:
         """Yield the changes by which tables whose views left the settings are no views any more."""
-        for name, table in sorted(self._committer.view.tables.items()):
+        for name, table in sorted(self._committer.snapshot.tables.items()):
             if table.view and name not in self._views:
                 yield structs.replace(table, view="").change(name)
 

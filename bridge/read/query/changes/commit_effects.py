@@ -71,7 +71,7 @@ def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
     record = log.record(n) if 0 < n <= head else None
     if record is None or record.kind == "fence":
         if 0 < n < log.beginning().first:
-            log.view(n)  # raises: it says where the log begins
+            log.snapshot(n)  # raises: it says where the log begins
         return None
     following = (log.record(number) for number in range(n + 1, head + 1))
     # Only the last commit is ever taken back, so the first one after it that is no fence says it.
@@ -82,9 +82,9 @@ def commit_step(log: Log, head: int, n: int) -> CommitStep | None:
 def _page(log: Log, records: list[CommitRecord], voids: dict[int, int]) -> Iterator[CommitStep]:
     """Yield what records, oldest first, did; the view before the first of them is read once."""
     first = records[0].n
-    before = None if 1 < first <= log.beginning().first else log.view(first - 1)
+    before = None if 1 < first <= log.beginning().first else log.snapshot(first - 1)
     for record in records:
-        after = before.after(record) if before else log.view(record.n)
+        after = before.after(record) if before else log.snapshot(record.n)
         yield _step(record, before, after, voids.get(record.n))
         before = after
 

@@ -61,23 +61,23 @@ class ChangeFeed:
         """Raises `LakeError` if the bucket cannot be read, and what `TablesAt.of` raises of the commit `at`."""
         self._log = _RememberedLog(log)
         self._now = TablesAt.of(self._log, at)
-        self._views = {self._now.view.n: self._now.view}
+        self._views = {self._now.snapshot.n: self._now.snapshot}
         self._columns: dict[str, pa.Schema] = {}
 
     @property
     def streams(self) -> list[str]:
         """The tables and views, sorted; not those that a rollback took back."""
-        return sorted(name for name, table in self._now.view.tables.items() if table.schema is not None)
+        return sorted(name for name, table in self._now.snapshot.tables.items() if table.schema is not None)
 
     @property
     def emptied(self) -> list[str]:
         """The tables and views that a rollback took back, sorted: they have no row any more."""
-        return sorted(self._now.view.tables.keys() - set(self.streams))
+        return sorted(self._now.snapshot.tables.keys() - set(self.streams))
 
     @property
     def head(self) -> Position:
         """The commit up to which changes are told: the last visible one, unless told otherwise."""
-        return self.position(self._now.view.n)
+        return self.position(self._now.snapshot.n)
 
     def position(self, n: int) -> Position:
         """Commit `n`; 0 is before the first. Raises `CommitExpired` if the log does not have it."""
@@ -97,7 +97,7 @@ class ChangeFeed:
         After a rollback that removed the table: the columns it last had; none if no record names them any more.
         """
         if stream not in self._columns:
-            table = self._now.view.tables[stream]
+            table = self._now.snapshot.tables[stream]
             fields = self._now.columns(table if table.schema else self._last(stream))
             self._columns[stream] = pa.schema([field for field in fields if field.name != VERSION_COLUMN])
         return self._columns[stream]
@@ -105,7 +105,7 @@ class ChangeFeed:
     def _last(self, stream: str) -> TableState:
         """A table that a rollback took back, with its last columns."""
         none = TableState("", None)
-        records = self._log.history(self._now.view.n, fences=False)
+        records = self._log.history(self._now.snapshot.n, fences=False)
         changes = (change for record in records for change in record.tables if change.stream == stream)
         return next((none.after(change) for change in changes if change.schema), none)
 
@@ -114,7 +114,7 @@ class ChangeFeed:
 
         None: an older version loaded the table, and did not note it.
         """
-        table = self._now.view.tables[stream]
+        table = self._now.snapshot.tables[stream]
         if table.view:
             keys = list(read_view(stream, table.view).keys)
             return [] if self._has_null(table, keys) else keys
@@ -123,7 +123,7 @@ class ChangeFeed:
     def _has_null(self, table: TableState, keys: Sequence[str]) -> bool:
         """Whether a view has a group whose key is null, or becomes null in JSON."""
         fields = [field for field in self._now.columns(table) if field.name in keys]
-        files = CommitFiles(self._log, self._now.view.n, table)
+        files = CommitFiles(self._log, self._now.snapshot.n, table)
         parts = (FilePart(files, name, fields) for name in table.files)
         tables = (rows for part in parts for rows in part.tables())
         return any(not_finite(rows) or any(column.null_count for column in rows.columns) for rows in tables)
@@ -163,9 +163,9 @@ class ChangeFeed:
 
         Raises `WholeTable` if that commit is of another log, `CommitExpired` if a record is not kept any more.
         """
-        if at.commit > self._now.view.n or self.position(at.commit) != at:
+        if at.commit > self._now.snapshot.n or self.position(at.commit) != at:
             raise WholeTable(_ANEW)
-        records = parallel_map(self._log.storage, self._existing, range(at.commit + 1, self._now.view.n + 1))
+        records = parallel_map(self._log.storage, self._existing, range(at.commit + 1, self._now.snapshot.n + 1))
         counting, table = _counting(records, at.commit), self._view(at.commit).tables.get(stream)
         for record in records:
             for change in (change for change in record.tables if change.stream == stream):
@@ -177,7 +177,7 @@ class ChangeFeed:
     def _view(self, n: int) -> Snapshot:
         """The lake after commit `n`, which most streams have in common."""
         if n not in self._views:
-            self._views[n] = self._log.view(n)
+            self._views[n] = self._log.snapshot(n)
         return self._views[n]
 
     def _existing(self, n: int) -> CommitRecord:

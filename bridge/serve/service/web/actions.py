@@ -140,7 +140,7 @@ def rollback(request: Request) -> Response:
     if to is None:
         raise SettingsError("which commit?", hint="choose one among the commits of the pipeline")
     StateStore.at(log.storage, log.pipeline).refuse_if_held()
-    planned = plan(log, log.view(log.latest()), to)
+    planned = plan(log, log.snapshot(log.latest()), to)
     digest = _digest(replace(planned, head=0))
     if posted and form(request, "digest") == digest:
         if not planned.nothing_to_do:

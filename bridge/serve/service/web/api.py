@@ -60,7 +60,7 @@ def pipeline(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     facts = _facts(site, site.sight(shown))
     if shown.log:
-        facts["tables"] = table_facts(shown.log.view(shown.log.latest()))
+        facts["tables"] = table_facts(shown.log.snapshot(shown.log.latest()))
         facts["views"] = list_views(shown.log)
     return answer(facts)
 

@@ -79,7 +79,7 @@ def pipeline(request: Request) -> Response:
     facts: dict[str, Any] = {"view": None, "streams": [], "views": [], "commits": [], "rejects": 0, "pictures": []}
     if sight.status is not None:
         log = shown.lake
-        snapshot = log.view(log.latest())
+        snapshot = log.snapshot(log.latest())
         facts = {
             "view": snapshot,
             "streams": _streams(shown, log, snapshot, sight),
@@ -159,7 +159,7 @@ def commit(request: Request) -> Response:
     obstacle = None
     try:
         if head - n <= _NEAR:  # a plan reads all commits since; of older ones the page of the rollback makes it
-            planned = plan(log, log.view(head), n)
+            planned = plan(log, log.snapshot(head), n)
             obstacle = "tables and STATE are already those of this commit" if planned.nothing_to_do else None
     except BridgeError as error:
         obstacle = f"{error.message}. {error.hint}"
@@ -188,7 +188,7 @@ def rejects(request: Request) -> Response:
     """The rejects of a pipeline by stream, run and reason, with samples; `stream`, `run` and `reason` choose some."""
     site, shown, sight = _readable(request)
     log, asked = shown.lake, criteria(request)
-    snapshot = log.view(log.latest())
+    snapshot = log.snapshot(log.latest())
     files = find(log.storage, log.pipeline, snapshot, asked)
     every = groups(files, asked)
     records = (one for file in first_files(files, SAMPLE_BYTES) for one in read(log.storage, file))

@@ -181,7 +181,7 @@ def _seen(
         if facts:
             runs.append(facts)
     stale_after = shown.pipeline.stale_after if shown.pipeline else None
-    snapshot = log.view(log.latest())
+    snapshot = log.snapshot(log.latest())
     status = pipeline_status(log, datetime.now(timezone.utc), stale_after, snapshot)
     tables = {name: table.rows for name, table in snapshot.tables.items()}
     return PipelineStatus(shown, status, tuple(runs), tables, glance=glance, changed=_changed(log, before, snapshot.n))

@@ -33,7 +33,7 @@ def table(request: Request) -> Response:
     shown = site.shown(request.path_params["key"])
     sight = site.sight(shown)
     log, stream = shown.lake, request.query_params.get("stream", "")
-    snapshot = log.view(log.latest())
+    snapshot = log.snapshot(log.latest())
     live = snapshot.tables.get(stream)
     if live is None:
         raise HTTPException(404, "there is no such table")

@@ -22,7 +22,7 @@ def test_first_run_needs_no_fence(lake: Lake) -> None:
     committer = lake.open(FIRST)
     assert lake.kinds == []
     lake.load(committer, {"n": 1})
-    assert lake.open(closed(1)).view.state == {"n": 1}
+    assert lake.open(closed(1)).snapshot.state == {"n": 1}
     assert lake.kinds == ["data"]
 
 
@@ -34,8 +34,8 @@ def test_fence_unless_closed(lake: Lake, last: dict[str, Any]) -> None:
     lake.load(committer, {"n": 2})
     opened = lake.open(last)
     assert lake.kinds == ["data", "data", "fence"]
-    assert (opened.view.n, opened.view.state, opened.generation) == (3, {"n": 2}, 3)
-    assert set(opened.view.tables["s"].files) == lake.visible()
+    assert (opened.snapshot.n, opened.snapshot.state, opened.generation) == (3, {"n": 2}, 3)
+    assert set(opened.snapshot.tables["s"].files) == lake.visible()
 
 
 def test_fence_of_a_first_run_that_died(lake: Lake) -> None:
@@ -125,7 +125,7 @@ def test_race_for_one_number(lake: Lake) -> None:
     (winner,) = [item for item in outcome if isinstance(item, int)]
     assert len(outcome) == 8
     assert (lake.kinds, lake.visible(), lake.state) == (["data"], {files[winner]["name"]}, {"winner": winner})
-    assert [run.view.n for run in runs].count(0) == 7
+    assert [run.snapshot.n for run in runs].count(0) == 7
 
 
 def test_lost_answer_that_landed(lake: Lake) -> None:
@@ -139,7 +139,7 @@ def test_lost_answer_that_landed(lake: Lake) -> None:
     committer = lake.open(FIRST, storage)
     storage.armed = True
     file = lake.load(committer, {"n": 1})
-    assert (lake.kinds, lake.visible(), lake.state, committer.view.n) == (["data"], {file["name"]}, {"n": 1}, 1)
+    assert (lake.kinds, lake.visible(), lake.state, committer.snapshot.n) == (["data"], {file["name"]}, {"n": 1}, 1)
 
 
 def test_repeated_put_that_had_landed(lake: Lake) -> None:
@@ -177,9 +177,9 @@ def test_unknown_outcome(lake: Lake, landed: bool) -> None:
     with pytest.raises(CommitUnknown) as caught:
         lake.load(committer, {"n": 1})
     assert caught.value.hint
-    assert (lake.visible(), len(lake.waiting), lake.state, committer.view.n) == (set(), 1, None, 0)
+    assert (lake.visible(), len(lake.waiting), lake.state, committer.snapshot.n) == (set(), 1, None, 0)
     found = lake.open(DEAD)
-    assert found.view.state == lake.state == ({"n": 1} if landed else None)
+    assert found.snapshot.state == lake.state == ({"n": 1} if landed else None)
     assert (len(lake.visible()), lake.waiting) == (int(landed), set())
 
 
@@ -227,7 +227,7 @@ def test_pending_file_deleted_after_the_commit(lake: Lake) -> None:
     with pytest.raises(LakeError, match="a pending file is gone"):
         committer.commit(PipelineState({"n": 1}), [lake.entry(file)])
     assert lake.state is None
-    assert lake.open(DEAD).view.state is None
+    assert lake.open(DEAD).snapshot.state is None
     assert lake.kinds == ["data", "fence", "void"]
 
 
@@ -279,5 +279,5 @@ def test_a_run_that_slept_until_the_state_came_back(lake: Lake) -> None:
     storage.sleep = others
     with pytest.raises(CommitLost):
         lake.load(committer, {"n": "slow"})
-    assert lake.open(DEAD).view.state == lake.state == {"n": "a"}
+    assert lake.open(DEAD).snapshot.state == lake.state == {"n": "a"}
     assert set(lake.kinds) == {"data", "fence"}

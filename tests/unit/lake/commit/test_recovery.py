@@ -26,7 +26,7 @@ def test_roll_forward(lake: Lake, fences: int) -> None:
         with pytest.raises(LakeError):
             lake.open(DEAD, storage)
     opened = lake.open(DEAD)
-    assert lake.visible() == lake.manifest() == set(opened.view.tables["s"].files) != set()
+    assert lake.visible() == lake.manifest() == set(opened.snapshot.tables["s"].files) != set()
     assert (lake.state, lake.waiting) == ({"n": 1}, set())
     assert lake.kinds == ["data"] + ["fence"] * (fences + 1)
 
@@ -39,8 +39,8 @@ def test_void(lake: Lake) -> None:
     (lake.root / one["source"]).unlink()
     opened = lake.open(DEAD)
     assert lake.kinds == ["data", "data", "fence", "void"]
-    assert lake.visible() == lake.manifest() == set(opened.view.tables["s"].files) == {old["name"]}
-    assert opened.view.state == lake.state == {"n": 1}
+    assert lake.visible() == lake.manifest() == set(opened.snapshot.tables["s"].files) == {old["name"]}
+    assert opened.snapshot.state == lake.state == {"n": 1}
     assert "commit 2 had lost 1 file(s)" in opened.notes[0]
     assert lake.waiting == set()
 
@@ -56,7 +56,7 @@ def test_void_only_while_the_state_is_unseen(lake: Lake) -> None:
     (state,) = [word for word in caught.value.hint.split() if word.endswith("state.json,")]
     Path(state.strip(",")).unlink()  # as the hint says
     opened = lake.open(DEAD)
-    assert (opened.view.state, opened.view.tables["s"].rows) == (None, 0)
+    assert (opened.snapshot.state, opened.snapshot.tables["s"].rows) == (None, 0)
     assert "taken back" in opened.notes[0]
 
 
@@ -66,7 +66,7 @@ def test_void_never_reaches_behind_a_later_commit(lake: Lake) -> None:
     file = lake.load(committer, {"n": 1})
     committer.set_state({"n": "set"}, "by hand")
     (lake.root / "p/s" / file["name"]).unlink()
-    assert lake.open(DEAD).view.state == {"n": "set"}
+    assert lake.open(DEAD).snapshot.state == {"n": "set"}
     assert lake.kinds == ["data", "state", "fence"]
 
 
@@ -98,8 +98,8 @@ def test_void_of_an_adopted_table(lake: Lake, flat: bool) -> None:
     unpublished(lake, state(t={}, a=2), [lake.entry(staged, stream="t")], closed(1), staged={})
     (lake.root / staged["source"]).unlink()
     opened = lake.open(DEAD)
-    assert opened.view.state == lake.state == state(a=1)
-    assert (opened.view.staged, lake.visible("t")) == ({}, set())
+    assert opened.snapshot.state == lake.state == state(a=1)
+    assert (opened.snapshot.staged, lake.visible("t")) == ({}, set())
 
 
 def test_lost_staged_file(lake: Lake) -> None:
@@ -109,8 +109,8 @@ def test_lost_staged_file(lake: Lake) -> None:
     lake.open(FIRST).commit(PipelineState({"bookmarks": {"kept": 1, "lost": 1, "a": 1}}), [], staged=stages)
     (lake.root / lost["source"]).write_bytes(b"short")
     opened = lake.open(closed(1))
-    assert opened.view.state == lake.state == {"bookmarks": {"kept": 1, "a": 1}}
-    assert set(opened.view.staged) == {"kept"}
+    assert opened.snapshot.state == lake.state == {"bookmarks": {"kept": 1, "a": 1}}
+    assert set(opened.snapshot.staged) == {"kept"}
     assert "lost" in opened.notes[0]
 
 
@@ -130,16 +130,16 @@ def test_state_edited_by_hand(lake: Lake, last: dict[str, Any]) -> None:
     lake.load(lake.open(FIRST), {"n": 1})
     lake.edit_state('{"n": "mine"}')
     opened = lake.open(last)
-    assert opened.view.state == lake.state == {"n": "mine"}
+    assert opened.snapshot.state == lake.state == {"n": "mine"}
     assert lake.kinds[-1] == "state"
     assert "edited by hand" in opened.notes[0]
-    assert len(opened.view.tables["s"].files) == 1
+    assert len(opened.snapshot.tables["s"].files) == 1
 
 
 def test_state_before_the_first_run(lake: Lake) -> None:
     """A `state.json` put into an empty bucket is where the first run starts."""
     lake.edit_state('{"bookmarks": {"s": 7}}')
-    assert lake.open(FIRST).view.state == {"bookmarks": {"s": 7}}
+    assert lake.open(FIRST).snapshot.state == {"bookmarks": {"s": 7}}
     assert lake.kinds == ["state"]
 
 
@@ -152,11 +152,11 @@ def test_an_earlier_state_counts(lake: Lake, last: dict[str, Any], n: int) -> No
         lake.load(committer, {"n": number})
     lake.edit_state(f'{{"n": {n}}}')
     opened = lake.open(last)
-    assert opened.view.state == lake.state == {"n": n}
+    assert opened.snapshot.state == lake.state == {"n": n}
     assert lake.kinds[-1] == "state"
-    assert len(opened.view.tables["s"].files) == 3
+    assert len(opened.snapshot.tables["s"].files) == 3
     assert opened.notes == [f"state.json was edited by hand: starting from n {n}; rows since then come again"]
-    assert lake.open(closed(opened.view.n)).notes == []
+    assert lake.open(closed(opened.snapshot.n)).notes == []
 
 
 @pytest.mark.parametrize("last", [closed(1), DEAD])
@@ -166,7 +166,7 @@ def test_our_own_bytes_are_no_edit(lake: Lake, last: dict[str, Any]) -> None:
     ours = lake.storage.read(".bridge/p/state.json") or b""
     for data in (b'{"n":1}', ours):
         lake.storage.write(".bridge/p/state.json", data)
-        assert (lake.open(last).view.state, lake.state) == ({"n": 1}, {"n": 1})
+        assert (lake.open(last).snapshot.state, lake.state) == ({"n": 1}, {"n": 1})
         last = DEAD
     assert set(lake.kinds) <= {"data", "fence"}
 
@@ -181,7 +181,7 @@ def test_what_a_death_left_is_no_edit(lake: Lake) -> None:
     for left in (before, after | {"published.json": before["published.json"]}, after):
         lake.leave(left)
         opened = lake.open(DEAD)
-        assert (opened.view.state, lake.state, opened.notes) == ({"n": 2}, {"n": 2}, [])
+        assert (opened.snapshot.state, lake.state, opened.notes) == ({"n": 2}, {"n": 2}, [])
     assert set(lake.kinds) == {"data", "fence"}
 
 
@@ -191,7 +191,7 @@ def test_an_edit_after_a_death_counts(lake: Lake) -> None:
     for n in (1, 2):
         lake.load(committer, {"n": n})
     lake.edit_state('{"n": 1}')
-    assert lake.open(DEAD).view.state == lake.state == {"n": 1}
+    assert lake.open(DEAD).snapshot.state == lake.state == {"n": 1}
     assert lake.kinds[-1] == "state"
 
 
@@ -203,7 +203,7 @@ def test_a_lake_without_a_witness(lake: Lake, last: dict[str, Any], state: Any) 
         lake.load(committer, {"n": n})
     lake.storage.delete(".bridge/p/published.json")
     lake.edit_state('{"n": 1} \t\t ')
-    assert lake.open(last).view.state == lake.state == state
+    assert lake.open(last).snapshot.state == lake.state == state
 
 
 def test_a_state_written_late_is_no_edit(lake: Lake) -> None:
@@ -213,7 +213,7 @@ def test_a_state_written_late_is_no_edit(lake: Lake) -> None:
     opened = lake.open(DEAD)
     lake.edit_state('{\n  "n": 2\n}')
     opened = lake.open(DEAD)
-    assert (opened.view.state, lake.state, opened.notes) == ({"n": 1}, {"n": 1}, [])
+    assert (opened.snapshot.state, lake.state, opened.notes) == ({"n": 1}, {"n": 1}, [])
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"n": 1} x', "\x00"])
@@ -244,7 +244,7 @@ def test_crash_between_a_given_state_and_its_file(lake: Lake) -> None:
     before = lake.state_files()
     committer.set_state({"n": "given"}, "--state")
     lake.leave(before)
-    assert lake.open(DEAD).view.state == lake.state == {"n": "given"}
+    assert lake.open(DEAD).snapshot.state == lake.state == {"n": "given"}
 
 
 @pytest.mark.parametrize("data", [None, b'{"format": 1', b'{"format": 2, "n": 2, "state": null}'])

@@ -72,7 +72,7 @@ def test_the_log_begins_at_an_old_snapshot(lake: Lake) -> None:
     for _ in range(12):
         work = swept(lake, 350, keep(commits=90 * DAY))
         assert work.deleted["commits"] <= 40
-        assert log.view(log.head()) == before
+        assert log.snapshot(log.head()) == before
     assert log.beginning() == Beginning(300, 300)
     assert numbers(lake) == list(range(300, 351))
     assert [record.n for record in log.history(350)] == list(range(350, 299, -1))
@@ -100,7 +100,7 @@ def test_a_commit_that_is_gone_says_so(lake: Lake) -> None:
     swept(lake, 250, keep(commits=DAY), made=500)
     log = Log(lake.storage, "p")
     with pytest.raises(LakeError, match="not in the log any more commit=7 first=200") as caught:
-        log.view(7)
+        log.snapshot(7)
     assert "retention.commits" in caught.value.hint
     (lake.root / log.key(220)).unlink()
     with pytest.raises(CorruptLake, match="a commit record is missing"):
@@ -131,12 +131,12 @@ def test_recovery_after_a_sweep(lake: Lake) -> None:
     file = lake.load(committer, {"n": 200})
     swept(lake, 200, keep(commits=DAY), after=2 * DAY, made=500)
     assert numbers(lake)[0] == 100
-    assert lake.open(DEAD).view.state == {"n": 200}
+    assert lake.open(DEAD).snapshot.state == {"n": 200}
     lost = lake.pending(201)
     unpublished(lake, {"n": 202}, [lake.entry(lost)], closed(201))
     (lake.root / lost["source"]).unlink()
     opened = lake.open(DEAD)
-    assert (opened.view.state, lake.state, lake.visible()) == ({"n": 200}, {"n": 200}, {file["name"]})
+    assert (opened.snapshot.state, lake.state, lake.visible()) == ({"n": 200}, {"n": 200}, {file["name"]})
     assert lake.kinds[-4:] == ["fence", "data", "fence", "void"]
 
 
@@ -192,11 +192,11 @@ def check(log: Log, views: list[Snapshot]) -> int:
     head, first = log.head(), log.beginning().first
     assert head == len(views) - 1
     assert log.latest() == head
-    assert log.view(head) == views[head]
+    assert log.snapshot(head) == views[head]
     assert [record.n for record in log.history(head)] == list(range(head, first - 1, -1))
     for n in {first, (first + head) // 2, head - 1} - {0}:
-        assert log.view(n) == views[n]
-    view = log.view(first)
+        assert log.snapshot(n) == views[n]
+    view = log.snapshot(first)
     for n in range(first + 1, head + 1):
         view = view.after(next(log.history(n)))
         assert view == views[n]
@@ -243,7 +243,7 @@ def test_a_sweep_changes_nothing_that_can_be_read(
             work.all(len(records))
             assert work.deleted["commits"] <= 40 + 2 * made
             first = check(log, views)
-            assert first == began or log.view(first).n % 100 == 0
+            assert first == began or log.snapshot(first).n % 100 == 0
             assert first >= began
             began = first
         missing = set(range(1, len(records) + 1)) - set(numbers(lake))
@@ -293,7 +293,7 @@ def test_a_trash_that_somebody_emptied(lake: Lake) -> None:
     old, new = lake.load(committer, {"n": 1}), lake.pending(0)
     committer.commit(PipelineState({"n": 2}), [lake.entry(new, removes=(old["name"],))])
     shutil.rmtree(lake.root / ".bridge/p/trash")
-    assert lake.open(DEAD).view.state == {"n": 2}
+    assert lake.open(DEAD).snapshot.state == {"n": 2}
     assert lake.visible() == {new["name"]}
 
 
@@ -354,9 +354,9 @@ def test_a_sweep_never_fails_a_run(lake: Lake) -> None:
     lake.storage.write(f".bridge/p/logs/{RUNS[0]}.log", b"INFO")
     source, bucket = Source.model_construct(tap=[]), {"bucket": str(lake.root)}
     pipeline = Pipeline.model_validate({"name": "p", "source": source, "destination": bucket})
-    view = Log(lake.storage, "p").view(250)
+    snapshot = Log(lake.storage, "p").snapshot(250)
     lake.storage.write(".bridge/p/begins.json", b"torn")
-    warnings = sweep(lake.storage, pipeline, run="r", made=1, view=view)
+    warnings = sweep(lake.storage, pipeline, run="r", made=1, snapshot=snapshot)
     assert [warning.split(" could")[0] for warning in warnings] == [
         "old files of the trash",
         "old files of the rejects",

@@ -50,7 +50,7 @@ def shop(tmp_path: Path) -> Shop:
 
 def head(shop: Shop) -> Snapshot:
     log = Log(shop.storage, "shop")
-    return log.view(log.head())
+    return log.snapshot(log.head())
 
 
 def back(shop: Shop, to: int) -> int:
@@ -118,7 +118,7 @@ def test_the_schema_of_then(shop: Shop) -> None:
     now = head(shop).tables["orders"].schema
     back(shop, 2)
     then = head(shop).tables["orders"].schema
-    assert then == Log(shop.storage, "shop").view(2).tables["orders"].schema != now
+    assert then == Log(shop.storage, "shop").snapshot(2).tables["orders"].schema != now
 
 
 def test_nothing_to_do(shop: Shop) -> None:
@@ -234,17 +234,17 @@ def test_half_loaded_now(tmp_path: Path) -> None:
     committer = lake.open(FIRST)
     lake.load(committer, {"bookmarks": {"o": 1}})
     staged(lake, committer, 1, 5)
-    file = lake.load(committer, committer.view.state, staged=committer.view.staged)
+    file = lake.load(committer, committer.snapshot.state, staged=committer.snapshot.staged)
     recover(lake.storage, "p")
     assert roll_back(lake.storage, "p", 2)[0].restarted == ()
-    assert lake.open(closed(5)).view.staged.keys() == {"s"}
+    assert lake.open(closed(5)).snapshot.staged.keys() == {"s"}
     assert (lake.state, file["name"] in lake.visible()) == (
         {"bookmarks": {"s": {"version": 1, "pk": 5}, "o": 5}},
         False,
     )
     assert roll_back(lake.storage, "p", 1)[0].dropped == ("s",)
     assert lake.state == {"bookmarks": {"o": 1}}
-    assert lake.open(closed(6)).view.staged == {}
+    assert lake.open(closed(6)).snapshot.staged == {}
     assert lake.waiting == set()
 
 

@@ -39,8 +39,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 def placed(lake: DeltaLake, **more: str) -> TablePlanner:
     """Where a run would place streams."""
-    view = lake.log.view(lake.log.head())
-    return TablePlanner(lake.storage, lake.pipeline(**more), view, None, full=False, append=False)
+    snapshot = lake.log.snapshot(lake.log.head())
+    return TablePlanner(lake.storage, lake.pipeline(**more), snapshot, None, full=False, append=False)
 
 
 # who was overtaken
@@ -68,7 +68,7 @@ def test_a_slow_writer_whose_commit_was_taken_back(lake: DeltaLake, tmp_path: Pa
     """Not even after its files were lost, and the commit voided, a version comes late."""
 
     def others() -> None:
-        (name,) = set(lake.log.view(2).tables["s"].files) - set(lake.log.view(1).tables["s"].files)
+        (name,) = set(lake.log.snapshot(2).tables["s"].files) - set(lake.log.snapshot(1).tables["s"].files)
         (tmp_path / "p/s" / name).unlink()
         lake.open(DEAD)
 
@@ -159,10 +159,10 @@ def test_a_rollback_brings_files_back_where_they_are(lake: DeltaLake) -> None:
     """A rollback is one more version; it names the same files, so that older versions can still be read."""
     lake.append(lake.open(FIRST), [1, 2])
     lake.replace(lake.open(closed(1)), [7], name="new")
-    before = lake.log.view(1).tables["s"].files
+    before = lake.log.snapshot(1).tables["s"].files
     roll_back(lake.storage, "p", 1)
     assert lake.ids() == lake.listed() == [1, 2]
-    assert lake.log.view(lake.log.head()).tables["s"].files == before
+    assert lake.log.snapshot(lake.log.head()).tables["s"].files == before
     assert lake.columns() == ["id"]
     assert [lake.ids(version) for version in range(3)] == [[1, 2], [7], [1, 2]]
     assert lake.problems() == []

@@ -57,7 +57,7 @@ def load(shop: Shop, records: Rows, stream: str = "orders", **more: Any) -> dict
 
 def folder(shop: Shop, stream: str = "orders") -> str:
     log = Log(shop.storage, "shop")
-    return f"{shop.root}/{log.view(log.head()).tables[stream].folder}"
+    return f"{shop.root}/{log.snapshot(log.head()).tables[stream].folder}"
 
 
 def ids(shop: Shop, read: Callable[[str], Rows] = by_deltalake, stream: str = "orders") -> list[int]:

@@ -125,5 +125,5 @@ def test_the_look_is_kept_while_nobody_writes(lake: DeltaLake) -> None:
     assert own.look() is first
     lake.append(lake.open(closed(1)), [2])
     assert own.look().version == 1
-    own.check(TableState("p/s", None, lake.log.view(2).tables["s"].files, format="delta"))
+    own.check(TableState("p/s", None, lake.log.snapshot(2).tables["s"].files, format="delta"))
     assert isinstance(lake.table(), DeltaTable)

@@ -55,7 +55,7 @@ def test_odd_names_in_a_bucket(server: S3Server, tmp_path: Path, name: str) -> N
     for number in range(3):
         shop.load(name, properties, [{"id": number, "city": name}], partition_by=(Partition("city"),))
     log = Log(storage, "shop")
-    key = f"delta/odd/{name}/{log.view(log.head()).tables[name].folder}"
+    key = f"delta/odd/{name}/{log.snapshot(log.head()).tables[name].folder}"
     table = DeltaTable(f"s3://{quote(key)}", storage_options=storage.for_libraries())
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
     old = DeltaLake(storage)

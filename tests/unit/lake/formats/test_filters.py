@@ -90,7 +90,7 @@ def written(value: Any) -> Any:
 def rows_of(shop: Shop) -> tuple[pa.Table, list[str]]:
     """The rows of the table `s`, by the commit log and without any filter, and its files."""
     log = Log(shop.storage, "shop")
-    table = log.view(log.head()).tables["s"]
+    table = log.snapshot(log.head()).tables["s"]
     files = [f"{shop.root}/{table.folder}/{name}" for name in sorted(table.files)]
     parts = [pq.ParquetFile(file).read().replace_schema_metadata() for file in files]
     return pa.concat_tables(parts, promote_options="permissive"), files
@@ -270,7 +270,7 @@ def test_verify_finds_and_mends_a_table_that_misleads(older: LocalStorage, tmp_p
     added = [json.loads(line)["add"] for line in entry(table, after.version()) if '"add"' in line[:10]]
     assert [one["dataChange"] for one in added] == [False]
     committer = open_committer(older, "shop", "run", last=closed(Log(older, "shop").head()))
-    committer.table_logs.check(committer.view, TableState("shop/s", None, format="delta").change("s"))
+    committer.table_logs.check(committer.snapshot, TableState("shop/s", None, format="delta").change("s"))
 
 
 def test_a_mend_that_dies_is_done_by_the_next(

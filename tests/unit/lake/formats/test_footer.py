@@ -185,7 +185,7 @@ def test_each_writer_leaves_nan_to_be_found(tmp_path: Path, format_: str, write:
     shop = Shop(tmp_path, format=format_, keys=("id",) if write is upsert else ())
     write(shop, format_)
     log = Log(shop.storage, "shop")
-    table = log.view(log.head()).tables["s"]
+    table = log.snapshot(log.head()).tables["s"]
     files = [str(shop.root / table.folder / name) for name in table.files]
     rows = pa.concat_tables((pq.ParquetFile(file).read() for file in files), promote_options="permissive")
     assert any(map(has_nan, rows["v"].to_pylist()))

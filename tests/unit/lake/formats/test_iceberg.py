@@ -58,7 +58,7 @@ def load(shop: Shop, records: Rows, stream: str = "orders", **more: Any) -> dict
 
 def table(shop: Shop, stream: str = "orders") -> Table:
     log = Log(shop.storage, "shop")
-    name = log.view(log.head()).tables[stream].folder.rpartition("/")[2]
+    name = log.snapshot(log.head()).tables[stream].folder.rpartition("/")[2]
     with catalog_of(shop.storage) as catalog:
         return catalog.load_table(("shop", name))
 
@@ -277,7 +277,7 @@ def test_odd_names_of_paths_and_streams(tmp_path: Path, name: str) -> None:
     shop = Shop(tmp_path / name, format="iceberg")
     for number in range(3):
         load(shop, [{"id": number}], name)
-    entry = Log(shop.storage, "shop").view(3).tables[name]
+    entry = Log(shop.storage, "shop").snapshot(3).tables[name]
     with catalog_of(shop.storage, sqlite_uri(shop.storage)) as catalog:
         found = by_pyiceberg(catalog.load_table(("shop", entry.folder.rpartition("/")[2])))
     assert sorted(row["id"] for row in found) == [0, 1, 2]

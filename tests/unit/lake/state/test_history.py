@@ -45,7 +45,7 @@ def test_the_commit_of_a_bookmark(lake: Lake) -> None:
         committer.set_state(state | {"n": number}, "test")
     log = Log(lake.storage, "p")
     head = log.head()
-    moved = log.view(head).bookmark_changed_at
+    moved = log.snapshot(head).bookmark_changed_at
     assert head == 150
     assert {stream: last_move(log, head, stream, at) for stream, at in moved.items()} == {"a": 149, "b": 147, "c": 150}
     assert last_move(log, head, "a", "1999-01-01T00:00:00.000+00:00") is None

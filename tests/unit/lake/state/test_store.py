@@ -69,7 +69,7 @@ def test_a_run_starts_from_it(store: StateStore, lake: Lake) -> None:
     lease = take(lake.storage, "p", "next")
     committer = open_committer(lake.storage, "p", "next", last=lease.last)
     lease.close(head=1, clean=True)
-    assert committer.view.state == {"bookmarks": {"orders": ORDERS}}
+    assert committer.snapshot.state == {"bookmarks": {"orders": ORDERS}}
     assert (committer.notes, lake.kinds) == ([], ["state"])
 
 
@@ -129,10 +129,10 @@ def test_staged_rows_of_a_changed_bookmark_are_dropped(store: StateStore, lake: 
     lake.open(FIRST).commit(PipelineState(state), [], staged=stages)
     store.set("one", {"version": 1, "pk": 2})
     log = Log(lake.storage, "p")
-    assert log.view(log.head()).staged.keys() == {"two"}
+    assert log.snapshot(log.head()).staged.keys() == {"two"}
     lake.edit_state('{"bookmarks": {"two": {"version": 1, "pk": 3}}}')
     store.set("three", 1)
-    assert log.view(log.head()).staged == {}
+    assert log.snapshot(log.head()).staged == {}
 
 
 # pipelines and environments

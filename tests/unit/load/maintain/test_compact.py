@@ -59,7 +59,7 @@ def run(shop: Shop, options: CompactOptions = CompactOptions(), **streams: Any) 
 
 def head(shop: Shop) -> Snapshot:
     log = Log(shop.storage, "shop")
-    return log.view(log.head())
+    return log.snapshot(log.head())
 
 
 def rows(shop: Shop, stream: str = "orders") -> list[Any]:

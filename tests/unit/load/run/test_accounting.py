@@ -47,7 +47,7 @@ class Desk:
         targets = {stream: TableLayout(f"p/{stream}") for stream in "stu"}
         self.job = WriteContext(str(root), "p", "run", self.committer.generation, str(root / "spool"), "zstd", targets)
         self.seen: list[CommitRecord] = []
-        continued = {stream: stage.version for stream, stage in self.committer.view.staged.items()}
+        continued = {stream: stage.version for stream, stage in self.committer.snapshot.staged.items()}
         self.ledger = accounting(
             self.committer,
             self.job,
@@ -92,7 +92,7 @@ class Desk:
         return Log(self.storage, "p").head()
 
     def names(self, stream: str) -> list[str]:
-        return list(self.committer.view.tables[stream].files)
+        return list(self.committer.snapshot.tables[stream].files)
 
 
 def barrier(
@@ -207,11 +207,11 @@ def test_held_files_wait(desk: Desk) -> None:
     """What a barrier does not publish stays pending and is published, once, by the barrier that does."""
     desk.load({"s": 5, "t": 3})
     desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
-    assert set(desk.committer.view.tables) == {"s"}
+    assert set(desk.committer.snapshot.tables) == {"s"}
     desk.load({"t": 2})
     desk.commit(barrier({"n": 2}, {"s": "append-only", "t": "append-only"}), through=2)
     assert [change.stream for change in desk.seen[1].tables] == ["t"]
-    assert (desk.committer.view.tables["t"].rows, len(desk.names("t")), len(desk.names("s"))) == (5, 2, 1)
+    assert (desk.committer.snapshot.tables["t"].rows, len(desk.names("t")), len(desk.names("s"))) == (5, 2, 1)
 
 
 def test_replace_removes_what_was_there(desk: Desk) -> None:
@@ -222,7 +222,7 @@ def test_replace_removes_what_was_there(desk: Desk) -> None:
     desk.load({"s": 4})
     desk.commit(barrier({"n": 2}, {"s": "overwrite"}), through=2)
     (change,) = desk.seen[1].tables
-    assert (change.mode, change.removes, desk.committer.view.tables["s"].rows) == ("replace", old, 4)
+    assert (change.mode, change.removes, desk.committer.snapshot.tables["s"].rows) == ("replace", old, 4)
     assert {path.name for path in (desk.root / "p/s").iterdir()} == set(desk.names("s"))
 
 
@@ -232,7 +232,7 @@ def test_stream_without_rows_at_the_end(desk: Desk, mode: LoadMethod, rows: int)
     desk.load({"s": 5})
     desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
     desk.commit(barrier({"n": 2}, {"s": mode, "t": mode}, end=True), through=1)
-    assert desk.committer.view.tables["s"].rows == rows
+    assert desk.committer.snapshot.tables["s"].rows == rows
     (name,) = desk.names("t")
     empty = pq.ParquetFile(desk.root / "p/t" / name)
     assert (empty.metadata.num_rows, empty.schema_arrow.names) == (0, ["id"])
@@ -243,7 +243,7 @@ def test_nothing_to_publish_before_the_end(desk: Desk) -> None:
     desk.commit(barrier({"n": 1}, {"s": "append-only", "t": "overwrite"}), through=0)
     desk.commit(barrier({"n": 1}, {"s": "append-only", "t": "overwrite"}), through=0)
     assert [record.tables for record in desk.seen] == [[]]
-    assert (desk.head, desk.committer.view.state) == (1, {"n": 1})
+    assert (desk.head, desk.committer.snapshot.state) == (1, {"n": 1})
 
 
 def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
@@ -251,12 +251,12 @@ def test_staged_files_are_named_and_adopted(tmp_path: Path) -> None:
     first = Desk(tmp_path)
     first.load({"t": 3}, versions=(7,))
     first.commit(barrier({"n": 1}, staged={"t": 7}), through=1)
-    assert first.committer.view.staged["t"].version == 7
-    assert "t" not in first.committer.view.tables
+    assert first.committer.snapshot.staged["t"].version == 7
+    assert "t" not in first.committer.snapshot.tables
     second = Desk(tmp_path, last={"closed": 1})
     second.load({"t": 2}, versions=(7,))
     second.commit(barrier({"n": 2}, {"t": "overwrite"}), through=1)
-    assert (second.committer.view.tables["t"].rows, second.committer.view.staged) == (5, {})
+    assert (second.committer.snapshot.tables["t"].rows, second.committer.snapshot.staged) == (5, {})
 
 
 def test_a_swapped_table_is_extended(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ def test_a_swapped_table_is_extended(tmp_path: Path) -> None:
     first.load({"s": 3, "t": 3}, versions=(7,))
     first.commit(barrier({"n": 1}, {"s": "overwrite", "t": "append-only"}), through=1)
     second = Desk(tmp_path, last={"closed": 1})
-    assert {s: table.version for s, table in second.committer.view.tables.items()} == {"s": 7, "t": None}
+    assert {s: table.version for s, table in second.committer.snapshot.tables.items()} == {"s": 7, "t": None}
     second.load({"s": 2}, versions=(7,))
     second.commit(barrier({"n": 2}, {"s": "overwrite"}, extends="s"), through=1)
-    assert (second.committer.view.tables["s"].rows, second.committer.view.tables["s"].version) == (5, 7)
+    assert (second.committer.snapshot.tables["s"].rows, second.committer.snapshot.tables["s"].version) == (5, 7)
     second.load({"s": 1}, versions=(8,))
     with pytest.raises(DataError, match="of several versions"):
         second.commit(barrier({"n": 3}, {"s": "overwrite"}, extends="s"), through=2)
@@ -283,7 +283,7 @@ def test_discarded_staged_files_are_not_published(tmp_path: Path) -> None:
     second.ledger.discard_staged(["t", "u"])
     second.load({"t": 2}, versions=(8,))
     second.commit(barrier({"n": 2}, staged={"t": 8}), through=1)
-    assert [file.rows for file in second.committer.view.staged["t"].files] == [2]
+    assert [file.rows for file in second.committer.snapshot.staged["t"].files] == [2]
 
 
 @pytest.mark.parametrize("versions", [(8,), (7, 8), (None,), (7, None)])
@@ -303,7 +303,7 @@ def test_schema_is_kept_by_its_hash(desk: Desk) -> None:
     reports[0].extra = {"s": {"surplus": 2}}
     desk.ledger.add(manifest, reports)
     desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
-    name = desk.committer.view.tables["s"].schema
+    name = desk.committer.snapshot.tables["s"].schema
     kept = orjson.loads((desk.root / f".bridge/p/schemas/{name}.json").read_bytes())
     assert [column["name"] for column in kept["columns"]] == ["id", "_sdc_extra"]
     assert (kept["format"], desk.ledger.extra) == (1, {"s": {"surplus": 2}})
@@ -327,4 +327,4 @@ def test_reports_of_real_work_add_up(desk: Desk) -> None:
     batch = SealedBatch(1, [[segment]])
     desk.ledger.add(batch, [write_bundle(desk.job, 1, [segment])])
     desk.commit(barrier({"n": 1}, {"s": "append-only"}), through=1)
-    assert (desk.committer.view.tables["s"].rows, desk.ledger.rejected) == (2, 1)
+    assert (desk.committer.snapshot.tables["s"].rows, desk.ledger.rejected) == (2, 1)

@@ -44,7 +44,7 @@ def test_files_get_on_record_where_they_are(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (one, other)}
     committer = opened(tmp_path)
     adopt(committer, pipeline(tmp_path))
-    live = committer.view.tables["users"]
+    live = committer.snapshot.tables["users"]
     assert (live.rows, set(live.files), live.folder) == (3, {"old.parquet", "older.parquet"}, "p/users")
     assert {path: path.read_bytes() for path in before} == before
     assert committer.notes == ["2 file(s) with 3 rows were adopted, as commit 1"]
@@ -60,7 +60,7 @@ def test_a_commit_that_adopted_is_rolled_forward_without_a_move(tmp_path: Path) 
     adopt(opened(tmp_path), pipeline(tmp_path))
     for _ in range(2):
         committer = open_committer(LocalStorage(tmp_path), "p", "next", last={"closed": None})
-        assert committer.view.tables["users"].rows == 1
+        assert committer.snapshot.tables["users"].rows == 1
         assert path.exists()
 
 
@@ -82,7 +82,7 @@ def test_what_readers_could_not_read_beside_our_files_is_refused(tmp_path: Path,
         adopt(committer, pipeline(tmp_path))
     assert caught.value.message.startswith(why), caught.value.message
     assert "load the rows again" in caught.value.hint
-    assert committer.view.n == 0
+    assert committer.snapshot.n == 0
 
 
 def test_no_parquet_file_at_all(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_in_a_bucket(s3: S3Server) -> None:
     storage.write("p/users/old.parquet", data.getvalue())
     for last in ({"closed": 0}, {"closed": None}):
         committer = open_committer(storage, "p", "run", last=last)
-        if not committer.view.tables:
+        if not committer.snapshot.tables:
             settings = pipeline(Path("/nowhere"))
             adopt(committer, settings)
         assert storage.read("p/users/old.parquet") == data.getvalue()
-        assert committer.view.tables["users"].rows == 2
+        assert committer.snapshot.tables["users"].rows == 2
 
 
 def test_files_do_not_go_into_an_upsert_table(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_files_do_not_go_into_an_upsert_table(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     with pytest.raises(LakeError, match="cannot be adopted into an upsert table"):
         adopt(committer, pipeline(tmp_path, load_method="upsert"))
-    assert committer.view.n == 0
+    assert committer.snapshot.n == 0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_log_says_whether_a_table_is_an_upsert_table(noted: dict[str, Any], 
     write(tmp_path, pa.table({"id": [1]}))
     committer = opened(tmp_path)
     adopt(committer, pipeline(tmp_path))
-    table = committer.view.tables["users"]
+    table = committer.snapshot.tables["users"]
     assert (table.upserts, table.key) == (False, ())
     change = structs.replace(table, **{"upserts": None, "key": ()} | noted).change("users")
     committer.commit(PipelineState(), [change])
@@ -144,4 +144,4 @@ def test_the_log_says_whether_a_table_is_an_upsert_table(noted: dict[str, Any], 
         adopt(committer, pipeline(tmp_path))
     if not noted:
         adopt(committer, pipeline(tmp_path, load_method="append-only"))
-        assert committer.view.tables["users"].rows == 2
+        assert committer.snapshot.tables["users"].rows == 2

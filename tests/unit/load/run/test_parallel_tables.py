@@ -106,4 +106,4 @@ def _whole(uri: str, pipeline: str) -> None:
     storage = open_storage(uri)
     assert verify(storage, pipeline).findings == []
     log = Log(storage, pipeline)
-    assert json.loads(storage.read(f".bridge/{pipeline}/state.json") or b"") == log.view(log.latest()).state
+    assert json.loads(storage.read(f".bridge/{pipeline}/state.json") or b"") == log.snapshot(log.latest()).state

@@ -280,7 +280,7 @@ def test_commits_that_change_no_state_keep_them(lake: PagedRuns) -> None:
         lake.streams = {"a": {"last": last}, "c": {"last": 4, "parent": "a", "fails_at": 3}}
         lake.run()
     log, groups = Log(open_storage(lake.uri), "p"), lake.view.pipeline_state.per_process
-    assert log.view(100).pipeline_state.per_process == next(log.history(100)).groups
+    assert log.snapshot(100).pipeline_state.per_process == next(log.history(100)).groups
     assert compact(log.storage, lake.pipeline(), CompactOptions()).written
     assert (lake.view.pipeline_state.per_process, verify(log.storage, "p").findings) == (groups, [])
     assert (lake.ids("a"), lake.ids("c")) == (upto(240), upto(2))

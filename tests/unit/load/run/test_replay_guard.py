@@ -92,7 +92,7 @@ class Meltano:
     def ids(self, stream: str = "t") -> list[int]:
         """What the table's folder holds, which is what the log says."""
         log = Log(open_storage(str(self.pipe.lake)), "p")
-        table = log.view(log.head()).tables.get(stream)
+        table = log.snapshot(log.head()).tables.get(stream)
         files = sorted((self.pipe.lake / "p" / stream).glob("*.parquet"))
         assert [file.name for file in files] == sorted(table.files if table else ())
         return sorted(number for file in files for number in pq.read_table(file)["id"].to_pylist())

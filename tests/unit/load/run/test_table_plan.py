@@ -61,12 +61,12 @@ def table(folder: str, *files: str, columns: str | None = None) -> TableState:
 def placed(
     root: Path,
     settings: Pipeline | None = None,
-    view: Snapshot | None = None,
+    snapshot: Snapshot | None = None,
     found: dict[str, Any] | None = None,
     **flags: bool,
 ) -> TablePlanner:
     asked = {"full": False, "append": False} | flags
-    return TablePlanner(LocalStorage(root), settings or pipeline(root), view or Snapshot(), found, **asked)
+    return TablePlanner(LocalStorage(root), settings or pipeline(root), snapshot or Snapshot(), found, **asked)
 
 
 UNKNOWN = "no replication method is known"
@@ -397,7 +397,7 @@ def test_a_frozen_table_that_is_overwritten(tmp_path: Path, policy: str, kept: b
     shop = Shop(tmp_path)
     shop.load("s", {"id": INTEGER, "gone": STRING}, [{"id": 0}])
     log = Log(shop.storage, "shop")
-    view = Snapshot(1, PipelineState(), {"s": log.view(1).tables["s"]})
+    view = Snapshot(1, PipelineState(), {"s": log.snapshot(1).tables["s"]})
     settings = asked(shop.root, method="overwrite", schema_policy=policy).model_copy(update={"name": "shop"})
     _, columns = placed(shop.root, settings, view).open(schema("s"))
     assert (columns is not None) == kept

@@ -55,7 +55,7 @@ class ViewCommits:
             pq.write_table(table, out)
             size = out.tell()
         schema = keep_schema(self.storage, "p", TableSchema(table.schema))
-        old = committer.view.tables.get(name) or TableState(f"p/{name}", schema)
+        old = committer.snapshot.tables.get(name) or TableState(f"p/{name}", schema)
         removes = list(old.files) if sql else []
         now = TableState(f"p/{name}", schema, view=sql)
         add = FileAdd(name=file, source=source, size=size, rows=len(ids))
@@ -68,7 +68,7 @@ def state(n: int) -> PipelineState:
 
 def tables(committer: Committer) -> dict[str, tuple[int, str]]:
     """Rows and SELECT of each table."""
-    return {name: (table.rows, table.view) for name, table in committer.view.tables.items()}
+    return {name: (table.rows, table.view) for name, table in committer.snapshot.tables.items()}
 
 
 def counts(stream: str) -> str:
@@ -79,14 +79,14 @@ def test_rows_and_their_views_stay_visible_until_they_come_again(tmp_path: Path)
     """Each commit replaces a view's files; that does not make a rollback of appended rows happen at once."""
     lake = ViewCommits(tmp_path)
     lake.commit({"s": [1, 2]}, {"v": counts("s")})
-    first = lake.open().view.tables["v"]
+    first = lake.open().snapshot.tables["v"]
     lake.commit({"s": [3]}, {"v": counts("s")})
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(1).shown))
     assert (guard.pending, tables(committer)) == (True, {"s": (3, ""), "v": (1, counts("s"))})
     guard.roll_back()
     assert tables(committer) == {"s": (2, ""), "v": (1, counts("s"))}
-    (file,) = committer.view.tables["v"].files
+    (file,) = committer.snapshot.tables["v"].files
     assert pq.read_table(tmp_path / "p/v" / file)["id"].to_pylist() == [1]
     assert file not in first.files  # it came back under a new name
 
@@ -97,7 +97,7 @@ def test_a_table_that_was_replaced_is_rolled_back_at_once(tmp_path: Path) -> Non
     lake.commit({"s": [1, 2]}, {"v": counts("s")})
     committer = lake.open()
     change = lake._change(committer, "s", [9])
-    old = committer.view.tables["s"]
+    old = committer.snapshot.tables["s"]
     lake.n = committer.commit(state(2), [old.change("s", change.adds, list(old.files), replaces=True)]).n
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(1).shown))
@@ -129,7 +129,7 @@ def test_a_view_that_was_repaired_since(tmp_path: Path) -> None:
     assert guard.pending
     guard.roll_back()
     assert tables(committer) == {"s": (1, ""), "v": (1, counts("s"))}
-    (file,) = committer.view.tables["v"].files
+    (file,) = committer.snapshot.tables["v"].files
     assert pq.read_table(tmp_path / "p/v" / file)["id"].to_pylist() == [1]
 
 
@@ -174,7 +174,7 @@ def replayed(lake: ViewCommits, file: str = ".bridge/p/rejects/run-1.jsonl") -> 
     committer = lake.open("replay")
     changes = [lake._change(committer, "s", [9])]
     lake.n = committer.commit(state(2), changes, kind="replay", consumed=[file], through=1).n
-    assert not committer.view.rejects
+    assert not committer.snapshot.rejects
 
 
 @pytest.mark.parametrize("start", [1, 2])
@@ -189,8 +189,8 @@ def test_a_replay_of_rejects_is_undone(tmp_path: Path, start: int) -> None:
     assert note.startswith("s: the replay of rejects at commit 3 is taken back")
     guard.roll_back()
     assert tables(committer) == {"s": (1, "")}
-    assert committer.view.state == state(start).shown
-    assert not committer.view.rejects  # they came with the rows that the tap sends again
+    assert committer.snapshot.state == state(start).shown
+    assert not committer.snapshot.rejects  # they came with the rows that the tap sends again
 
 
 def test_rejects_of_covered_rows_are_rejects_again(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_rejects_of_covered_rows_are_rejects_again(tmp_path: Path) -> None:
         assert guard.pending == is_there
     guard.roll_back()
     assert tables(committer) == {"s": (1, "")}
-    assert list(committer.view.rejects) == [reject.file]
+    assert list(committer.snapshot.rejects) == [reject.file]
 
 
 @pytest.mark.parametrize("given", [1, 7])
@@ -224,13 +224,13 @@ def test_a_state_that_was_set_in_between(tmp_path: Path, given: int) -> None:
     lake.commit({"s": [2]}, {})
     committer = lake.open("set")
     committer.set_state(state(given).shown, "state set")
-    lake.n = committer.view.n
+    lake.n = committer.snapshot.n
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(1).shown))
     assert (guard.pending, guard.notes) == (True, [])
     guard.roll_back()
     assert tables(committer) == {"s": (1, "")}
-    assert committer.view.state == state(1).shown
+    assert committer.snapshot.state == state(1).shown
 
 
 def test_a_rollback_to_rows_after_the_last_state(tmp_path: Path) -> None:

@@ -32,17 +32,17 @@ def test_a_change_goes_to_the_view_of_its_table(tmp_path: Path, spark: SparkSess
     settings: dict[str, Any] = {"name": "shop", "source": {"tap": "tap"}, "destination": destination, "views": VIEWS}
     pipeline = Pipeline.model_validate(settings | {"names": dict.fromkeys(NAMES, NAMES)})
     committer = open_committer(shop.storage, "shop", "run", last={"closed": Lake(shop.root).commit("shop")})
-    tables = TablePlanner(shop.storage, pipeline, committer.view, None, full=False, append=False)
+    tables = TablePlanner(shop.storage, pipeline, committer.snapshot, None, full=False, append=False)
     context = WriteContext.of(pipeline, shop.storage.uri, "run", committer.generation, tables.layouts)
     views = ViewTables(pipeline, committer, context, tables, lambda work: work(spark, context, None))
     filled = {view.name: views.build(view, None, 1) for view in views.views}
     changes = [change for change in filled.values() if change]
-    committer.commit(committer.view.pipeline_state, changes)
+    committer.commit(committer.snapshot.pipeline_state, changes)
     rows = {
         change.stream: pq.read_table(shop.root / change.folder / change.adds[0].name)["id"].to_pylist()
         for change in changes
     }
     assert rows == {"by_id": [1], "by_name": [2]}
-    change = committer.view.tables["orders"].change("orders", [], [])
+    change = committer.snapshot.tables["orders"].change("orders", [], [])
     feeds = {view.name: views.feeds(view, {"orders": change}) for view in views.views}
     assert feeds == {"by_id": None, "by_name": change}

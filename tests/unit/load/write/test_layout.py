@@ -221,7 +221,7 @@ def test_overwritten_and_emptied(tmp_path: Path) -> None:
     folders = [file.parent.name for file in (shop.root / "shop/orders").rglob("*.parquet")]
     assert folders == ["name=01"]
     log = Log(shop.storage, "shop")
-    assert log.view(log.head()).tables["orders"].partition_by == ("name",)
+    assert log.snapshot(log.head()).tables["orders"].partition_by == ("name",)
     shop.load("orders", TYPES, [], mode="overwrite", partition_by=(Partition("name"),))
     for engine, read in IN_PROCESS.items():
         assert read(table_of(shop, "orders")).num_rows == 0, engine

@@ -101,7 +101,7 @@ def test_a_commit_that_was_taken_back(lake: Storage, tmp_path: Path, monkeypatch
 def test_a_file_that_somebody_changed_is_not_taken_back(lake: Storage, tmp_path: Path) -> None:
     """Where a lost commit was to rewrite a file that is not what the log says, nobody guesses."""
     committer = _died(lake, tmp_path)
-    record = next(committer.log.history(committer.view.n))
+    record = next(committer.log.history(committer.snapshot.n))
     for change in storage_changes("p", record):
         for one in change.rewrites:
             lake.delete(one.add.source)
@@ -135,7 +135,7 @@ def test_the_trash_has_other_bytes_than_the_file(lake: Storage) -> None:
     """A file that is gone is not brought back from what it was before it was rewritten."""
     name = next(name for name in lake.walk("p/t") if "=" in name)
     log = Log(lake, "p")
-    size = log.view(log.head()).tables["t"].files[name].size
+    size = log.snapshot(log.head()).tables["t"].files[name].size
     lake.delete(f"p/t/{name}")
     old = f".bridge/p/trash/{3:020d}/p/t/{name}.removed"
     lake.write(old, b"x" * size)
@@ -174,7 +174,7 @@ def test_strangers_in_hive_folders(lake: Storage) -> None:
     stranger = "part=y/theirs.parquet"
     lake.write(f"p/t/{stranger}", lake.read(f"p/n/{next(iter(lake.walk('p/n')))}") or b"")
     log = Log(lake, "p")
-    assert strangers(lake, log.view(log.head()).tables["t"], []) == [stranger]
+    assert strangers(lake, log.snapshot(log.head()).tables["t"], []) == [stranger]
     assert [f.file for f in verify(lake, "p").findings if f.check == "files"] == [f"p/t/{stranger}"]
     # These tables are as an older version left them: only the settings say that rows are not merged into them.
     pipeline = inline_pipeline(name="p", bucket=lake.uri, tap="tap", load_method="append-only", environ={})
@@ -209,11 +209,11 @@ def test_a_key_in_two(key: str, parts: tuple[str, str]) -> None:
 def test_live_tables_have_no_strangers(lake: Storage) -> None:
     """Files in folders that the log names are no strangers."""
     log = Log(lake, "p")
-    assert [strangers(lake, table, []) for table in log.view(log.head()).tables.values()] == [[], []]
+    assert [strangers(lake, table, []) for table in log.snapshot(log.head()).tables.values()] == [[], []]
     assert strangers(lake, TableState("p/none", None), []) == []
 
 
 def test_names_stay(lake: Storage) -> None:
     """Rewriting gives no file another name."""
     log = Log(lake, "p")
-    assert set(log.view(1).tables["t"].files) == set(log.view(3).tables["t"].files) == set(lake.walk("p/t"))
+    assert set(log.snapshot(1).tables["t"].files) == set(log.snapshot(3).tables["t"].files) == set(lake.walk("p/t"))

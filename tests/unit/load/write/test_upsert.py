@@ -37,7 +37,7 @@ USERS = {"id": ID, "name": STRING, "_sdc_deleted_at": DELETED}
 def rows(shop: Shop, stream: str = "users") -> list[dict[str, Any]]:
     """Return what DuckDB reads of a table, the manifest's files by name."""
     storage = shop.storage
-    table = Log(storage, "shop").view(Log(storage, "shop").head()).tables[stream]
+    table = Log(storage, "shop").snapshot(Log(storage, "shop").head()).tables[stream]
     files = []
     for number, name in enumerate(sorted(table.files)):
         copy = shop.spool / f"copy-{number}.parquet"
@@ -271,7 +271,7 @@ def test_a_manifest_that_comes_back(shop: Shop, taken: str, place: str) -> None:
     seen = {name: shop.storage.read(f".bridge/tables/shop/users.{name}") for name in ("manifest", "symlinks/manifest")}
 
     def take_over() -> None:
-        shop._head = open_committer(shop.storage, "shop", "other", last=DEAD).view.n
+        shop._head = open_committer(shop.storage, "shop", "other", last=DEAD).snapshot.n
         if taken == "deleted":
             shop.load("users", USERS, [{"id": 2, "_sdc_deleted_at": AT}], **facts)
         else:

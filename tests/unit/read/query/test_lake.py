@@ -146,14 +146,14 @@ def _rewritten(shop: Shop, values: list[int], storage: Any = None) -> tuple[int,
     """Commit these rows in the place of the table's only file; return the commit's number and the file's bytes."""
     storage = storage or open_storage(str(shop.root))
     with open_pipeline(storage, "shop") as committer:
-        table = committer.view.tables["s"]
+        table = committer.snapshot.tables["s"]
         (name,) = table.files
         source = pipeline_key("shop", "pending", f"{file_name(committer.generation, 1)}.pending")
         with closing(storage.open_pending(source, f"{table.folder}/{name}", over=True)) as file:
             pq.write_table(pa.table({"id": values}), file)
             size = file.tell()
         add = FileAdd(name=name, source=source, size=size, rows=len(values))
-        record = committer.commit(committer.view.pipeline_state, [table.change("s", [add], [name])])
+        record = committer.commit(committer.snapshot.pipeline_state, [table.change("s", [add], [name])])
     return record.n, size
 
 

@@ -16,7 +16,7 @@ from .conftest import NOW, Page, fields_of
 
 def rows_of(page: Page, pipeline: str, stream: str) -> int:
     log = Log(page.lake, pipeline)
-    return log.view(log.latest()).tables[stream].rows
+    return log.snapshot(log.latest()).tables[stream].rows
 
 
 def test_a_rollback_does_what_its_page_says(page: Page) -> None:

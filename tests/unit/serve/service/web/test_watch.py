@@ -123,7 +123,7 @@ def test_a_fence_is_no_event(root: Path) -> None:
         (root / "lake/.bridge/failing/lease.json").write_text(json.dumps({"format": 1, "head": None, "closed": None}))
         with open_pipeline(lake, "failing", new_run_id()) as committer:
             watch.all(30)
-            assert committer.view.n == 4
+            assert committer.snapshot.n == 4
             assert hub.events == []
             commit_rows(lake, committer, {"bookmarks": {"s": 1}}, 9)
             watch.all(30)
