@@ -14,6 +14,7 @@ from pathlib import Path
 from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.findings import Check, Finding, fine, warning
+from bridge.lake.storage.local.folders import nearest
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.spark.jvm.class_archive import VARIABLE, archives_folder
 from bridge.load.spark.jvm.java import check_version, find_java, java_version
@@ -35,11 +36,6 @@ def machine_checks(*, spark: bool) -> list[Check]:
 def spark_check(master: str, conf: Mapping[str, str]) -> Check:
     """The check that Spark starts with a pipeline's settings, and works."""
     return "spark", lambda: _spark(master, dict(conf))
-
-
-def nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def _python() -> Iterator[Finding]:

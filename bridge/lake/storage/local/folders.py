@@ -43,6 +43,11 @@ def explained(action: str, path: Path) -> Iterator[None]:
         raise LakeError(f"cannot {action}: {error.strerror}", hint=hint, path=path) from error
 
 
+def nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
 def place(root: Path, key: str) -> Path:
     """A key's path. Raises `CorruptLake` for one that leads out of the bucket."""
     refuse_outside(key)

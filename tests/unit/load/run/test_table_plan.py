@@ -171,7 +171,7 @@ def test_folders(tmp_path: Path) -> None:
 def test_known_table_stays_where_it_is(tmp_path: Path) -> None:
     """A table keeps the folder that the log names, in whatever order its streams speak today."""
     view = Snapshot(1, PipelineState(), {"orders": table("p/orders"), "Orders": table("p/Orders_2")})
-    placement = placed(tmp_path, view=view)
+    placement = placed(tmp_path, snapshot=view)
     for name in ("Orders", "orders"):
         placement.open(schema(name))
     assert folders(placement) == {"orders": "p/orders", "Orders": "p/Orders_2"}
@@ -193,7 +193,7 @@ def test_columns_of_the_table(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.write(f".bridge/p/schemas/{COLUMNS.hash}.json", b'{"format":1,"columns":' + COLUMNS.to_json() + b"}")
     view = Snapshot(1, PipelineState(), {"s": table("p/s", columns=COLUMNS.hash)})
-    assert placed(tmp_path, view=view).open(schema("s"))[1] == COLUMNS
+    assert placed(tmp_path, snapshot=view).open(schema("s"))[1] == COLUMNS
     assert placed(tmp_path, pipeline(tmp_path, load_method="overwrite"), view).open(schema("s"))[1] is None
     assert placed(tmp_path).open(schema("new"))[1] is None
 
@@ -271,10 +271,10 @@ def test_files_of_others(tmp_path: Path, known: bool) -> None:
     for name in ("ours.parquet", "theirs.parquet", "notes.txt"):
         (tmp_path / "p/s" / name).write_bytes(b"")
     files = ("ours.parquet", "theirs.parquet")
-    placed(tmp_path, view=Snapshot(1, PipelineState(), {"s": table("p/s", *files)})).open(schema("s"))
+    placed(tmp_path, snapshot=Snapshot(1, PipelineState(), {"s": table("p/s", *files)})).open(schema("s"))
     view = Snapshot(1, PipelineState(), {"s": table("p/s", "ours.parquet")}) if known else Snapshot()
     with pytest.raises(LakeError, match=r"files of others folder=p/s file=\w+\.parquet") as caught:
-        placed(tmp_path, view=view).open(schema("s"))
+        placed(tmp_path, snapshot=view).open(schema("s"))
     assert "move them away" in caught.value.hint
 
 

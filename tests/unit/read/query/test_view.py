@@ -256,11 +256,10 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
 
 def test_views_of_a_lake(tmp_path: Path) -> None:
     """A view is a table, too: without its hidden columns, for SQL as for Arrow."""
-    views = Views(tmp_path)
-    views.put(counts(a=1, b=2))
-    shop = Shop(tmp_path)
-    shop._head = views.n
+    views, shop = Views(tmp_path), Shop(tmp_path)
     shop.load("s", {"id": INTEGER}, [{"id": 1}])
+    views.n = shop._head
+    views.put(counts(a=1, b=2))
     lake = Lake(views.root)
     assert (lake.views("shop"), lake.tables("shop")) == (["counts"], ["counts", "s"])
     assert lake.table("shop", "counts").to_table().sort_by("id").to_pylist() == [
