@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bridge.cli import cli
-from bridge.load.run.tables.methods import refusal
+from bridge.load.run.tables.undeclared import refusal
 from bridge.protocol.singer.replication import yaml_text, yaml_value
 from bridge.settings.commands import full_run, pipeline_arguments, reload, selecting
 from tests.unit.conftest import Load

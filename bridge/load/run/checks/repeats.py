@@ -18,7 +18,7 @@ from bridge.lake.records import TableState
 from bridge.lake.storage import Storage
 from bridge.load.run.result import Counts
 from bridge.load.run.streams import StreamPlan, Streams
-from bridge.load.run.tables.methods import outlook
+from bridge.load.run.tables.undeclared import outlook
 from bridge.load.tap.catalog_overrides import unmatched_globs
 from bridge.protocol.singer.order import is_before
 from bridge.protocol.singer.state import bookmark, is_empty, is_flat, is_null, resume_point

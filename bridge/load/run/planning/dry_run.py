@@ -22,8 +22,8 @@ from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket,
 from bridge.load.run.result import Result, error_facts
 from bridge.load.run.streams import StreamPlan
 from bridge.load.run.tables.catalog_columns import misquoted
-from bridge.load.run.tables.methods import outlook
 from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.undeclared import outlook
 from bridge.load.run.tables.views import placed
 from bridge.load.slots.guard import Asked, SlotGuard, check
 from bridge.load.tap.source import Source

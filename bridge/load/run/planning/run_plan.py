@@ -21,8 +21,8 @@ from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.scratch import check_paths
 from bridge.load.run.tables.declared import whole_tables
-from bridge.load.run.tables.methods import refusal
 from bridge.load.run.tables.table_plan import TablePlanner, refuse_namesakes
+from bridge.load.run.tables.undeclared import refusal
 from bridge.load.slots.guard import Asked, SlotGuard
 from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import refuse_another_session

@@ -17,7 +17,7 @@ from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
 from bridge.load.run.tables.column_plan import IncomingSchema
-from bridge.load.run.tables.methods import refusal
+from bridge.load.run.tables.undeclared import refusal
 from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN

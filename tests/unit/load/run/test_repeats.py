@@ -19,8 +19,8 @@ from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.result import Counts
 from bridge.load.run.streams import StreamPlan, Streams
-from bridge.load.run.tables.methods import outlook, refusal
 from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.undeclared import outlook, refusal
 from bridge.protocol.singer.catalog import Catalog
 from bridge.protocol.singer.messages import Schema
 from bridge.settings.destination import StreamKeys
