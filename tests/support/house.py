@@ -21,8 +21,7 @@ READER = ROOT / "bridge" / "protocol" / "decode" / "reader"
 FILES = sorted(path for path in (ROOT / "bridge").rglob("*.py") if not path.is_relative_to(READER))
 OTHER_FILES = sorted([*(ROOT / "taps").rglob("*.py"), *(ROOT / "targets").rglob("*.py")])
 ROAD = (
-    "cli/run/run cli/run/many cli/run/reporter serve/launch/launch serve/launch/project load/run/retry load/run/run "
-    "load/run/plan lake/commit/open"
+    "cli/run/many cli/run/reporter serve/launch/launch serve/launch/project load/run/run load/run/plan lake/commit/open"
 )
 """The files that a run passes before its tap starts."""
 
