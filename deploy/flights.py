@@ -18,14 +18,14 @@ from psycopg import sql
 from rich.console import Console
 
 from bridge.operate.demo import flights
-from bridge.operate.demo.command import Project
-from bridge.operate.demo.database import Server
+from bridge.operate.demo.command import DemoProject
+from bridge.operate.demo.database import DemoServer
 from bridge.operate.demo.project import choose_replication
 
 
-def server() -> Server:
+def server() -> DemoServer:
     """Return where the server is; libpq and SQLAlchemy take a host name wherever a socket's folder may stand."""
-    return Server(socket_folder=Path(os.environ["PGHOST"]), pid=0)
+    return DemoServer(socket_folder=Path(os.environ["PGHOST"]), pid=0)
 
 
 def load() -> None:
@@ -65,7 +65,7 @@ def main(words: list[str]) -> None:
         Console().print(f"{change.inserted:,} flights inserted, {change.updated:,} corrected")
         return
     load()
-    choose_replication(Project(Path.cwd(), Console()))
+    choose_replication(DemoProject(Path.cwd(), Console()))
     Console().print("catalog.json is written")
 
 

@@ -291,13 +291,18 @@ def test_every_setting_of_the_tap_is_documented() -> None:
     assert documented == CONFIG_JSONSCHEMA["properties"].keys()
 
 
+ROOMS = ("protocol", "lake", "load", "read", "operate", "serve")
+"""Wings that have rooms."""
+
+
 def layout() -> set[str]:
-    """The paths that ARCHITECTURE.md lists as rooms."""
-    text = ARCHITECTURE.read_text().split("\n## Rooms\n")[1]
-    listed, above = set(), ""
+    """The paths that ARCHITECTURE.md lists as wings and rooms."""
+    text = ARCHITECTURE.read_text().split("\n## Wings and rooms\n")[1]
+    listed, above = set(), [""]
     for indent, name in re.findall(r"^( *)([\w.]+/?)(?: |$)", _FENCE.findall(text)[0][2], re.MULTILINE):
-        above = above if indent else name
-        listed.add(above + name if indent else name)
+        del above[len(indent) // 2 + 1 :]
+        above.append(above[-1] + name)
+        listed.add(above[-1])
     return listed
 
 
@@ -305,6 +310,7 @@ def test_the_layout_is_the_repository() -> None:
     """ARCHITECTURE.md lists every folder of code, and nothing that does not exist."""
     tops = [ROOT / top for top in ("bridge", "taps", "targets", "tests")]
     folders = [*tops, *(folder for top in tops for folder in top.iterdir())]
+    folders += [room for wing in (ROOT / "bridge").iterdir() if wing.name in ROOMS for room in wing.iterdir()]
     of_code = {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.rglob("*.py"))}
     assert of_code - layout() == set()
     assert [path for path in layout() if not (ROOT / path).exists()] == []

@@ -48,7 +48,7 @@ class Variant:
         """Have runs do it wrong for a while."""
         with ExitStack() as stack:
             for name, wrong in self.patches.items():
-                stack.enter_context(mock.patch(f"bridge.{name}", wrong))
+                stack.enter_context(mock.patch(f"bridge.lake.{name}", wrong))
             yield self.life
 
 
