@@ -26,6 +26,13 @@ def store(rows: list[str]) -> None:
         file.writelines(rows)
 
 
+def keep(value: object) -> None:
+    """Store a STATE by one rename: a kill leaves the old one or the new one."""
+    draft = Path("state.new")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.rename(state)
+
+
 with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
     value = None
     for line in tap.stdout or ():
@@ -35,7 +42,7 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
         elif message["type"] == "STATE":
             value = message["value"]
             if how == "early":
-                state.write_text(json.dumps(value), encoding="utf-8")
+                keep(value)
             elif rows:
                 if how == "exact":
                     run = Path("page.new")
@@ -47,5 +54,5 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
 if how == "early":
     store(rows)
 elif how == "late":
-    state.write_text(json.dumps(value), encoding="utf-8")
+    keep(value)
 sys.exit(tap.returncode)
