@@ -93,9 +93,14 @@ _FORMER = {
 
 
 class _FormerNames:
-    """Import a module by a name that it had before. It comes after all other finders, so no import waits for it."""
+    """Import a module by a name that it had before.
+
+    It comes first: in a clone the old folders may be left with compiled files, which Python takes for packages.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if not name.startswith("bridge."):
+            return None
         for former, present in _FORMER.items():
             if name == former or name.startswith(f"{former}."):
                 loader: Any = _Alias(present + name[len(former) :])
@@ -123,4 +128,4 @@ class _Alias:
         return code
 
 
-sys.meta_path.append(_FormerNames())
+sys.meta_path.insert(0, _FormerNames())
