@@ -168,8 +168,16 @@ class Spark(Section):
 
     master: str = "local[*]"
     """Where Spark runs: on this machine, or on a cluster."""
+    small: Bytes = 8 * MIB
+    """With more than this of rows that wait to be committed, Spark starts; before, the run's own process writes them.
+    `0`: Spark writes all. A cluster does so in any case."""
     conf: dict[str, str] = Field(default_factory=dict, repr=False)
     """Spark's own settings; values are text. `spark.pyspark.python` is the executors' Python on a cluster."""
+
+    @property
+    def small_bytes(self) -> int:
+        """Bytes that the run's own process writes at most."""
+        return self.small if is_local(self.master) else 0
 
 
 def is_local(master: str) -> bool:

@@ -14,16 +14,14 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,9 +40,10 @@ from bridge.load.run.stop import Stop
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tap_reader import TapReader
 from bridge.load.spark.query import Engine, Finished
-from bridge.load.spool.folder import Segment
+from bridge.load.spool.folder import SealedBatch
 from bridge.load.tap.stdin import Start, Stdin
 from bridge.load.write.context import WriteContext
+from bridge.load.write.report import WorkReport
 from bridge.load.write.task import write_bundle
 from bridge.protocol.singer.messages import Message
 from bridge.settings.options import Pipeline
@@ -247,25 +246,26 @@ class _Tap:
 
 
 class _Engine(Engine):
-    """The engine before its JVM: bundles are decoded where Spark's reports are asked for."""
+    """The engine without its threads: batches are loaded where reports are asked for."""
 
-    def start(self) -> None:
+    def start(self, why: str) -> None:
         pass
 
+    def load(self, batch: SealedBatch) -> None:
+        self._sealed[batch.seq] = batch
+
+    def each(self, work: Any, payloads: Sequence[Any], *, cost: float) -> list[Any]:
+        return super().each(work, payloads, cost=0)
+
     def finished(self, wait: float = 0.0) -> list[Finished]:
-        for seq in sorted(self._sealed):
-            self._deliver(done(self._context, self._spool.folder.batch(seq)), [])
+        for batch in list(self._sealed.values()):
+            self._take(batch, done(self._context, batch))
         return super().finished(wait)
 
 
-def done(context: WriteContext, batch: Path) -> list[Any]:
-    """Do what Spark's workers do for a sealed batch, and return its rows of reports."""
-    rows = [orjson.loads(line) for line in batch.read_bytes().splitlines()]
-    reports = [write_bundle(context, row["seq"], [Segment(**segment) for segment in row["segments"]]) for row in rows]
-    return [
-        SimpleNamespace(seq=row["seq"], bundle=row["bundle"], report=msgspec.json.encode(report).decode())
-        for row, report in zip(rows, reports, strict=True)
-    ]
+def done(context: WriteContext, batch: SealedBatch) -> list[WorkReport]:
+    """Do what Spark's workers do for a sealed batch."""
+    return [write_bundle(context, batch.seq, bundle) for bundle in batch.bundles]
 
 
 class InProcess(Loader):

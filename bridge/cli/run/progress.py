@@ -92,7 +92,7 @@ class Progress:
 
     def _explain_start(self) -> bool:
         """Whether Spark is starting for so long that `_note` should be shown."""
-        if self._run.context.stage != STARTING:
+        if not self._run.context.stage.startswith(STARTING):
             self._starting = None
             return False
         self._starting = self._starting or time.monotonic()

@@ -68,7 +68,7 @@ class Accounting:
     ) -> None:
         """`each` runs pieces of work on executors; the default runs them in this process."""
         self._views, self._held, self._held_rejects = views, held, list[RejectFile]()
-        in_process: MapOnExecutors = lambda work, payloads: [work(context, payload) for payload in payloads]  # noqa: E731
+        in_process: MapOnExecutors = lambda work, all_, *, cost: [work(context, one) for one in all_]  # noqa: ARG005, E731
         self._tables = TableChangeBuilder(committer, context, shared=shared, each=each or in_process)
         self._committer, self._guard, self._max_rejects = committer, guard, max_rejects
         self.pending: defaultdict[str | None, Pending] = defaultdict(Pending)
@@ -208,10 +208,6 @@ class Accounting:
         staged = {s: stage for s, stage in staged.items() if s in barrier.staged} | self._still_staged(barrier)
         changes = [change for stream, change in views if stream not in self._held.names]
         return PreparedCommit(barrier, through, [built[s] for s in changed], staged, views=changes)
-
-    def needs_spark(self, barrier: Barrier) -> bool:
-        """Whether a commit at this barrier may change views."""
-        return self._views.needs_spark({**barrier.publish, **barrier.activate})
 
     def fill_views(self, through: int, replaced: Collection[str]) -> list[TableChange]:
         """Fill new and changed views from the tables as they are; a view that cannot be filled holds its stream back.

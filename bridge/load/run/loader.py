@@ -1,6 +1,6 @@
-"""Hands sealed batches to Spark, takes finished ones back, and commits at barriers: all in the main thread.
+"""Hands sealed batches to the engine, takes loaded ones back, and commits at barriers: all in the main thread.
 
-Spark's callback thread only queues finished batches. Another thread prepares a commit (it merges rows and rewrites old
+The engine's threads only queue loaded batches. Another thread prepares a commit (it merges rows and rewrites old
 files), so that the tap is read meanwhile. Until that commit is made, no further batch is accounted for.
 """
 
@@ -25,9 +25,8 @@ from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Counts
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.log import tail
-from bridge.load.spark.query import STARTING, Engine, Finished
+from bridge.load.spark.query import Engine, Finished
 from bridge.load.spark.warm import ahead
-from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
 from bridge.load.tap.pipe import READ_BYTES
 from bridge.load.write.context import WriteContext
@@ -83,11 +82,8 @@ class Loader:
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
         session = ahead.take(spark.master, spark.conf, scratch.spark_log)
-        log, context = scratch.spark_log, self._context
-        engine = Engine(spark.master, spark.conf, self.spool, scratch.spark, log, context, session=session)
-        if session:
-            engine.start()  # the query is soon up then, and the tap may take longer
-        return engine
+        log, context, small = scratch.spark_log, self._context, spark.small_bytes
+        return Engine(spark.master, spark.conf, self.spool, scratch.spark, log, context, small=small, session=session)
 
     @property
     def tasks(self) -> int:
@@ -95,27 +91,22 @@ class Loader:
         return self._engine.tasks
 
     def submit(self, sealed: Sealed) -> None:
-        """Hand a sealed batch to Spark; with a barrier, a commit follows once all before it is stored."""
+        """Hand on a sealed batch; with a barrier, a commit follows once all before it is stored."""
         if sealed.batch:
-            self._engine.start()
             if not self._context.in_bucket:
-                self._release(sealed.batch)
+                self._engine.load(sealed.batch)
             else:
                 packed = pack(self._context, sealed.batch)
                 sealed = replace(sealed, batch=packed.batch)
                 self._to_bucket.submit(self._upload, packed)
         self._waiting.append(sealed)
 
-    def _release(self, batch: SealedBatch) -> None:
-        self._engine.expect(batch)
-        self.spool.release(batch)
-
     def _upload(self, packed: PackedBatch) -> None:
         """Bring a batch into the bucket, where executors find it; in a thread, one batch after the other."""
         try:
             self._engine.check()
             upload(self._context, self._committer.storage, packed)
-            self._release(packed.batch)
+            self._engine.load(packed.batch)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self._engine.fail(error)
 
@@ -124,9 +115,9 @@ class Loader:
         stream, incoming = question.stream, question.incoming
         statement = incoming.statement
         assert statement is not None
-        self._plan.context.stage = STARTING
         read = incoming.read()
-        self._engine.start()
+        self._engine.start(f"for the SQL of {stream.name}")
+        self._plan.context.stage = self._engine.stage
         while not self._engine.is_up:
             self._plan.context.tick()
             self.collect(_START_POLL)
@@ -231,10 +222,6 @@ class Loader:
         return True
 
     def _prepare(self, barrier: Barrier) -> None:
-        if not self._engine.is_up and not self._accounting.needs_spark(barrier):  # nothing has to wait for executors
-            self._commit(self._accounting.prepare(barrier, self._last_seq))
-            return
-        self._engine.start()
         arguments = (barrier, self._last_seq)
         self._preparing = threading.Thread(target=self._prepare_aside, args=arguments, name="prepare", daemon=True)
         self._preparing.start()
@@ -331,8 +318,7 @@ class Loader:
         Rows waiting for an upsert are freed only by a commit, which needs further reading: for those, `close` only
         warns.
         """
-        if self.spool.held:
-            self._engine.start()  # at the first RECORD: a run that finds nothing starts no JVM
+        self._engine.read(self.spool.held)
         limit = self._pipeline.spool.max_bytes - READ_BYTES
         # Lines that are not sealed yet can leave the spool only if we read on.
         while self.spool.held > max(limit - self._accounting.spilled, self.spool.unsealed):

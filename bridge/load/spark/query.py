@@ -1,17 +1,17 @@
-"""One streaming query carries the spool's sealed batches to the executors.
+"""Loads sealed batches: one streaming query carries them to the executors; until it is up, this process does.
 
-A row of the query is a bundle: a list of segments, not their records. Python workers read the segments and write
-Parquet, so no record crosses the JVM, unless SQL transforms its stream. Spark's file source is only a doorbell: what it
-delivers is compared with what was sealed, and a batch that it runs again is skipped. Spark's callback thread checks and
-queues finished batches; the main thread takes them from there.
+Both call `write_bundles`, and what they report is checked alike. A row of the query is a bundle: a list of segments,
+not their records. Python workers read the segments and write Parquet, so no record crosses the JVM, unless SQL
+transforms its stream. Spark's file source is only a doorbell: what it delivers is compared with what was sealed, and a
+batch that it runs again is skipped. Spark's callback thread, or this process's, checks and queues finished batches; the
+main thread takes them from there.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from bridge.errors import BridgeError, EngineError
-from bridge.load.spark.jvm.diagnosis import diagnose
+from bridge.load.spark.jvm.diagnosis import of_spark, of_this_process
 from bridge.load.spark.jvm.jvm import Jvm
-from bridge.load.spark.log import tail
-from bridge.load.spark.shipping import BUNDLES, REPORT_IT, bundles_of, cores, executor_task, spread
+from bridge.load.spark.shipping import AT_ONCE, REPORT_IT, batches_in, bundles_of, cores, executor_task, spread
 from bridge.load.spark.worker import REPORTS, same
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import WorkReport, read_report
+from bridge.load.write.task import write_bundles
 from bridge.settings.options import is_local
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 STARTING = "starting Spark"
-"""The stage of a run, for people, until the query is up."""
-_GLOB = re.compile(r"[\\\[\]{}*?]")
-"""Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
+"""The stage of a run, for people, until the query is up; a colon and what needs it follow."""
 _TRIGGER = "100 milliseconds"
-_AT_ONCE = 4
-"""Sealed batches that are loaded at once, at most."""
+_ALL, _MANY = "it writes all rows", "more than spark.small of rows wait"
+_VIEWS, _TABLES = "for views", "to write large tables again"
 _LOOK_EVERY = 0.5
 """Seconds between two checks of the query in the JVM."""
 _START_POLL = 0.05
 """Seconds between two checks whether the session is up."""
+_START = 8
+"""How many jobs Spark could do in the time that it takes to start."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -67,17 +67,18 @@ def warm_up(spark: SparkSession, tasks: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A sealed batch that Spark has loaded, with the reports of all its bundles."""
+    """A sealed batch that is loaded, with the reports of all its bundles."""
 
     batch: SealedBatch
     reports: list[WorkReport]
 
 
 class Engine:
-    """One streaming query. It takes sealed batches, and returns each once, in their order, by `finished`.
+    """Loads sealed batches, and returns each once, in their order, by `finished`.
 
-    `start` starts the JVM in the background; before that, a sealed batch is only files. Spark never waits for commits:
-    the size of the spool limits how far it gets ahead of them.
+    `start` starts the JVM in the background. Until its query is up, a thread of this process loads the batches that
+    have at most `small` bytes, one after the other; then all go to the query. Neither waits for commits: the size of
+    the spool limits how far they get ahead of them.
     """
 
     def __init__(
@@ -89,39 +90,78 @@ class Engine:
         log: Path,
         context: WriteContext,
         *,
+        small: int = 0,
         session: Session | None = None,
     ) -> None:
         """`session`: one that was made ahead, with these settings; the engine closes it."""
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
+        self._small = small
+        self._turn = threading.RLock()
+        self._waiting = deque[SealedBatch]()
+        self._here: SealedBatch | None = None  # this process loads it
         self._sealed: dict[int, SealedBatch] = {}
         self._finished = SimpleQueue[Finished | None]()
         self._delivered = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._warming: threading.Thread | None = None
         self._session, self._jvm = session, session.jvm if session else None
         self._shipped: str | None = None
-        self._warming: threading.Thread | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], TransformPlan] = {}
         self._stopping, self._stopped = False, threading.Event()
         self._cancelled = False
         self.tasks = cores(master)
+        self.why = ""  # Spark was started
         self.grace = _GRACE
-        """Seconds that Spark has for its next step once the run is to end."""
 
-    def start(self) -> None:
-        """Start the JVM and the query in the background, once."""
-        if not self._thread:
-            self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
-            self._thread.start()
+    def start(self, why: str) -> None:
+        """Start the JVM and the query in the background, once. `why` tells people what needs it."""
+        with self._turn:
+            if not self._thread:
+                self.why = why
+                self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+                self._thread.start()
 
-    def expect(self, batch: SealedBatch) -> None:
-        """Expect a batch from Spark. Call it before the spool releases the batch."""
-        self._sealed[batch.seq] = batch
+    def read(self, size: int) -> None:
+        """Note how many bytes of the spool are in no commit: with more than `small`, Spark starts."""
+        if size > self._small:
+            self.start(_MANY if self._small else _ALL)
+
+    def load(self, batch: SealedBatch) -> None:
+        """Load a sealed batch, after those before it."""
+        with self._turn:
+            self._sealed[batch.seq] = batch
+            self._waiting.append(batch)
+            self._next()
+
+    def _next(self) -> None:
+        """Hand on the batches whose turn it is; with the lock."""
+        while self._waiting and not self._here:
+            if not self.is_up and self._waiting[0].size > self._small:
+                self.read(self._waiting[0].size)
+                return
+            batch = self._waiting.popleft()
+            if self.is_up:
+                self._spool.release(batch)
+            else:
+                self._here = batch
+                threading.Thread(target=self._load_here, args=(batch,), name="load", daemon=True).start()
+
+    def _load_here(self, batch: SealedBatch) -> None:
+        try:
+            reports = [*write_bundles(self._context_now(), ((batch.seq, bundle) for bundle in batch.bundles))]
+            with self._turn:
+                self._take(batch, reports)
+                self._spool.folder.hidden(batch.seq).unlink(missing_ok=True)
+                self._here = None
+                self._next()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
+            self.fail(of_this_process(error))
 
     def finished(self, wait: float = 0.0) -> list[Finished]:
-        """The batches that Spark has finished; waits up to `wait` seconds for the first one, or for `wake`."""
+        """The batches that are loaded; waits up to `wait` seconds for the first one, or for `wake`."""
         items: list[Finished] = []
         with suppress(Empty):
             if wait and (item := self._finished.get(timeout=wait)):
@@ -145,24 +185,25 @@ class Engine:
         if self._failure:
             raise self._failure
 
-    def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any]) -> list[Any]:
-        """Run `work` on each payload, on the executors if the query is up, and return the reports in order.
+    def each(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], *, cost: float) -> list[Any]:
+        """Run `work` on each payload and return the reports in order; see `MapOnExecutors`.
 
         `work` is a module-level function without effects but pending files, as Spark may run it twice. Raises the error
         that a report holds.
         """
-        context = self._context_now()
-        if self._query is None or not payloads:
+        if cost <= (1 if self.is_up or not self._small else _START) or not payloads:
+            context = self._context_now()
             return [work(context, payload) for payload in payloads]
-        assert self._session is not None
-        return spread(self._session.spark, work, context, payloads, self._shipped)
+        return self.in_spark(lambda spark, job, zip_: spread(spark, work, job, payloads, zip_), why=_TABLES)
 
-    def in_spark(self, work: Callable[[SparkSession, WriteContext, str | None], Result]) -> Result:
+    def in_spark(
+        self, work: Callable[[SparkSession, WriteContext, str | None], Result], *, why: str = _VIEWS
+    ) -> Result:
         """Do work with the session, which is started if it is not up yet. Raises `EngineError` if the run ends first.
 
         The work also gets the context, and what executors import us from; see `Session`.
         """
-        self.start()
+        self.start(why)
         while not self.is_up:
             self.check()
             if self._cancelled:
@@ -172,7 +213,7 @@ class Engine:
         return work(self._session.spark, self._context_now(), self._shipped)
 
     def _context_now(self) -> WriteContext:
-        """The context with a copy of its layouts, which grow while work is on its way."""
+        # with a copy of its layouts, which grow while work is on its way
         return replace(self._context, layouts=dict(self._context.layouts))
 
     def analysed(self, statement: Statement, read: TableSchema, stream: str) -> pa.Schema:
@@ -218,7 +259,7 @@ class Engine:
     @property
     def stage(self) -> str:
         """The stage to show while sealed batches wait."""
-        return "writing" if self.is_up else STARTING
+        return "writing" if self.is_up or self._here else f"{STARTING}: {self.why}"
 
     def stop(self, *, hurry: bool) -> None:
         """Stop the query and the JVM; in a `hurry` if the run has failed."""
@@ -262,7 +303,10 @@ class Engine:
             if self._stopping:
                 return
             self._shipped = session.shipped
-            self._query = self._start_query(session.spark)
+            query = self._start_query(session.spark)
+            with self._turn:
+                self._query = query
+                self._next()
             self._watch()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the main thread raises it
             self.fail(error)
@@ -289,16 +333,9 @@ class Engine:
                 return
 
     def _start_query(self, session: SparkSession) -> Any:
-        source = (
-            session.readStream.schema(BUNDLES)
-            .option("mode", "FAILFAST")
-            .option("maxFileAge", "36500d")
-            .option("maxFilesPerTrigger", _AT_ONCE)
-            .json(_GLOB.sub(r"\\\g<0>", _uri(self._spool.folder.batches)))
-        )
-        checkpoint = _uri(self._scratch / "checkpoint")
-        writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
-        return writer.trigger(processingTime=_TRIGGER).start()
+        writer = batches_in(session, self._spool.folder).writeStream.foreachBatch(self._batch)
+        checkpoint = f"file://{self._scratch}/checkpoint"
+        return writer.option("checkpointLocation", checkpoint).trigger(processingTime=_TRIGGER).start()
 
     def _batch(self, frame: DataFrame, _: int) -> None:
         """Load one micro-batch: one Spark job for all of its streams; in Spark's callback thread."""
@@ -309,7 +346,7 @@ class Engine:
                 return  # Spark runs a finished batch again after a stop
             if self._context.in_bucket:
                 # At least those whose files were listed: Spark calls again for later ones, and there is nothing to do.
-                frame = bundles_of(frame.sparkSession, sealed[:_AT_ONCE])
+                frame = bundles_of(frame.sparkSession, sealed[:AT_ONCE])
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
             context = self._context_now()
@@ -321,8 +358,8 @@ class Engine:
 
     def _transformed(self, frame: DataFrame, context: WriteContext, seqs: set[int]) -> list[Any]:
         """Load the rows of these batches that Spark SQL transforms: one job for each stream and schema."""
-        bundles = [bundle for seq in seqs if seq in self._sealed for bundle in self._sealed[seq].bundles]
-        pairs = {(segment.stream, segment.schema): None for bundle in bundles for segment in bundle}
+        segments = [segment for seq in seqs if seq in self._sealed for segment in self._sealed[seq].segments]
+        pairs = {(segment.stream, segment.schema): None for segment in segments}
         rows: list[Any] = []
         for plan in (self._plans[each] for each in pairs if each in self._plans):
             from bridge.load.spark.transform import reports_of
@@ -343,29 +380,21 @@ class Engine:
                 raise EngineError("Spark delivered a bundle twice", hint=REPORT_IT, batch=row.seq)
             reports[row.seq][row.bundle] = read_report(row.report)
         for seq in sorted(reports):
-            if self._stopping or self._failure:
-                raise EngineError("the run ended before this batch", hint="nothing was committed for it")
             batch = self._sealed.get(seq)
             if seq != self._delivered + 1 or batch is None:
                 raise EngineError("Spark skipped a batch", hint=REPORT_IT, want=self._delivered + 1, have=seq)
-            self._delivered = seq
-            del self._sealed[seq]
             # Here, as Spark does not list files now.
             self._spool.folder.batch(seq).unlink(missing_ok=True)
-            self._finished.put(Finished(batch, [*reports[seq].values(), *transformed[seq]]))
+            self._take(batch, [*reports[seq].values(), *transformed[seq]])
 
-    def _explained(self, error: BaseException | None) -> BridgeError:
+    def _take(self, batch: SealedBatch, reports: list[WorkReport]) -> None:
+        """Queue the next batch's reports for the main thread."""
+        if self._stopping or self._failure:
+            raise EngineError("the run ended before this batch", hint="nothing was committed for it")
+        self._delivered = batch.seq
+        del self._sealed[batch.seq]
+        self._finished.put(Finished(batch, reports))
+
+    def _explained(self, error: BaseException) -> BridgeError:
         code = self._session.exit_code() if self._session else None
-        if code is not None:
-            hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(self._log)
-            return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
-        log = self._log.read_text(errors="replace") if self._log.exists() else ""
-        if diagnosis := diagnose(str(error), log, self._context.spool):
-            return diagnosis
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        return EngineError("Spark failed", hint=tail(self._log), cause=text[:300])
-
-
-def _uri(folder: Path) -> str:
-    """A folder's URI, which Spark finds whatever its default filesystem is."""
-    return f"file://{folder}"
+        return of_spark(error, self._log, self._context.spool, code)

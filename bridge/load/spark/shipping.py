@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
@@ -20,7 +21,7 @@ from msgspec import Struct, convert, json
 import bridge
 from bridge.errors import EngineError
 from bridge.load.spark.worker import REPORTS
-from bridge.load.spool.folder import SealedBatch
+from bridge.load.spool.folder import SealedBatch, SpoolFolder
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import Failure, raise_failure
 
@@ -32,8 +33,12 @@ _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
     "order:bigint,at:bigint,first:bigint"
 )
-BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
+_BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 """The columns of a bundle."""
+AT_ONCE = 4
+"""Sealed batches that are loaded at once, at most."""
+_GLOB = re.compile(r"[\\\[\]{}*?]")
+"""Glob characters: Spark's file source takes its path for a glob, so these need a backslash."""
 OTHER_BRIDGE = "the executor imports another singer-bridge"
 """The message of a task with another bridge, before its path; the driver looks for it in Spark's error."""
 REPORT_IT = "nothing was committed; run again, and report it with the run's log if it comes back"
@@ -67,6 +72,13 @@ def ship(context: SparkContext, folder: Path) -> str:
     return archive.name
 
 
+def batches_in(spark: SparkSession, spool: SpoolFolder) -> DataFrame:
+    """The stream of bundles of the batches that the spool releases."""
+    source = spark.readStream.schema(_BUNDLES).option("mode", "FAILFAST").option("maxFileAge", "36500d")
+    # Spark finds a URI whatever its default filesystem is.
+    return source.option("maxFilesPerTrigger", AT_ONCE).json(_GLOB.sub(r"\\\g<0>", f"file://{spool.batches}"))
+
+
 def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame:
     """The bundles of these batches, sent from here: executors may not see the files that Spark's file source lists."""
     rows = [
@@ -74,7 +86,7 @@ def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame
         for batch in batches
         for number, bundle in enumerate(batch.bundles)
     ]
-    return spark.createDataFrame(rows, BUNDLES)
+    return spark.createDataFrame(rows, _BUNDLES)
 
 
 def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:

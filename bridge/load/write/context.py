@@ -57,7 +57,12 @@ class WriteContext:
 
 
 class MapOnExecutors(Protocol):
-    """Does a piece of work for each payload, on executors if there are any; the reports come in their order."""
+    """Does a piece of work for each payload, here or on executors; the reports come in their order.
 
-    def __call__(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], /) -> list[Any]:
+    `cost`: how long this process would take for it, in times of a job of Spark.
+    """
+
+    def __call__(
+        self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], /, *, cost: float
+    ) -> list[Any]:
         """Raise what a report says that failed. From executors the reports come as plain JSON: `convert` reads both."""

@@ -34,6 +34,8 @@ _UPLOADS = (
     "the bucket holds the older rows as uploads, which nobody can read before a commit. Set the stream's "
     "on_type_change to variant, or commit before the change: a lower commit.every or commit.bytes"
 )
+REWRITTEN = 16 << 20
+"""Bytes of files that one core rewrites in about the time that a job of Spark takes."""
 _ROW_GROUP = 64 << 20
 """Arrow bytes of a row group, at most."""
 _ROWS = 64 << 10
@@ -48,6 +50,7 @@ class Older:
     name: str
     key: str
     rows: int
+    size: int
     schema: bytes
     """The table's newest columns as JSON."""
     live: bool
@@ -107,7 +110,7 @@ class Rewriting:
         if any(file.upload for file in old):
             raise DataError("a column changed its type between two commits", hint=_UPLOADS, stream=stream)
         text = schema.to_json()
-        work = [Older(stream, file.name, file.source, file.rows, text, live=False) for file in old]
+        work = [Older(stream, file.name, file.source, file.rows, file.size, text, live=False) for file in old]
         new = {older.name: file for older, file in self._rewrite(work) if file}
         self._replaced += [add_of(layout.folder, file) for file in old if file.name in new]
         marks = {file.name: {"version": file.version, "columns": fitting, "unknown": file.unknown} for file in files}
@@ -129,7 +132,7 @@ class Rewriting:
             _check_folders(stream, older, schema, self._context.layouts[stream])
         text, folder = schema.to_json(), table.folder
         work = [
-            Older(stream, name, f"{folder}/{name}", file.rows, text, live=True)
+            Older(stream, name, f"{folder}/{name}", file.rows, file.size, text, live=True)
             for name, file in table.files.items()
             if name not in replaced
         ]
@@ -138,7 +141,8 @@ class Rewriting:
         return adds, [RowChanges(name, file.name) for _, name, file in new]
 
     def _rewrite(self, work: list[Older]) -> list[tuple[Older, PendingFile | None]]:
-        reports = convert(self._each(rewrite, work), list[Rewritten])
+        cost = sum(older.size for older in work) / REWRITTEN
+        reports = convert(self._each(rewrite, work, cost=cost), list[Rewritten])
         return [(older, report.file) for older, report in zip(work, reports, strict=True)]
 
     def committed(self) -> None:

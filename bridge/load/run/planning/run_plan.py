@@ -47,7 +47,8 @@ def open_bucket(pipeline: Pipeline, request: Request, home: Path, commits: LastC
 
 def check_start(pipeline: Pipeline, request: Request, *, piped: bool = False) -> None:
     """Raise `SettingsError` for settings with which nothing can be started."""
-    find_java()
+    if not pipeline.spark.small_bytes:
+        find_java()
     refuse_another_session()
     require(pipeline.destination.format)
     check_parallelism(pipeline, piped=piped, max_records=request.max_records)

@@ -122,12 +122,6 @@ class ViewTables:
             if not tables.keys() & {*self.names(view)}:
                 yield not_loaded(view, tables)
 
-    def needs_spark(self, streams: Mapping[str, Any]) -> bool:
-        """Whether a commit that changes the tables of these streams may change views."""
-        fed = {name for view in self._views.values() for name in self.names(view)}
-        existing = (view for view in self._views.values() if self._committer.snapshot.table(self.names(view)))
-        return not fed.isdisjoint(streams) or any(map(self._is_outdated, existing))
-
     def names(self, view: View) -> tuple[str, ...]:
         """The names that the table of its stream may have."""
         return names_of(self._pipeline, view)

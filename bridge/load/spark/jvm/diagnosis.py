@@ -1,12 +1,14 @@
-"""Recognizes in Spark's errors what an operator can fix on a cluster."""
+"""Says in plain words why Spark, or a load in this process, failed; and what an operator can fix on a cluster."""
 
 from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 from bridge import __version__
-from bridge.errors import EngineError
+from bridge.errors import BridgeError, EngineError
+from bridge.load.spark.log import tail
 from bridge.load.spark.shipping import OTHER_BRIDGE
 from bridge.load.spark.worker import SHARE_SPOOL
 
@@ -19,6 +21,28 @@ _NO_BATCH = re.compile(r"/batches/\d+\.json does not exist")
 
 _HERE = ".".join(map(str, sys.version_info[:2]))
 _PYTHON = f"give every executor Python {_HERE}, its path in PYSPARK_PYTHON or in spark.pyspark.python of spark.conf"
+
+
+def of_spark(error: BaseException, log: Path, spool: str, code: int | None) -> EngineError:
+    """An error of Spark in plain words. `code`: with which the JVM has ended, if it has."""
+    if code is not None:
+        hint = "the system may have been short of memory; what was committed stays, run again\n" + tail(log)
+        return EngineError("Spark's JVM is gone", hint=hint, exit_code=code)
+    if diagnosis := diagnose(str(error), log.read_text(errors="replace") if log.exists() else "", spool):
+        return diagnosis
+    return EngineError("Spark failed", hint=tail(log), cause=_first_line(error))
+
+
+def of_this_process(error: BaseException) -> BridgeError:
+    """An error of a load without Spark in plain words."""
+    if isinstance(error, BridgeError):
+        return error
+    hint = "what was committed stays; run again, and report it if it comes back"
+    return EngineError("rows could not be written", hint=hint, cause=f"{type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
 def diagnose(text: str, log: str, spool: str) -> EngineError | None:

@@ -33,10 +33,8 @@ def rehearse(session: Session, master: str, folder: Path) -> None:
     spool.append(_STREAM, schema.hash, None, _LINE * _LINES, _LINES)
     batch = spool.seal(tasks=engine.tasks, all_lines=True)
     assert batch
-    engine.start()
     try:
-        engine.expect(batch)
-        spool.release(batch)
+        engine.load(batch)
         if not engine.finished(_PATIENCE):
             engine.check()
             raise EngineError("the first batch took too long", hint="the machine is busy")

@@ -6,12 +6,12 @@ Memory grows with files and tasks, never with rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct, convert, structs
+from msgspec import convert, structs
 
 from bridge.errors import EngineError
 from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
@@ -22,6 +22,7 @@ from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, m
 from bridge.load.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.load.write.metadata_columns import VERSION_COLUMN
 from bridge.load.write.report import RowChanges, SpillFile
+from bridge.load.write.rewrite import REWRITTEN
 from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.spill import unpack_table
 
@@ -32,13 +33,11 @@ _RANGE = 128 << 20
 """About how many Arrow bytes of new rows one range of keys has."""
 _FOOTERS = 64
 """Files whose footers one task reads."""
-# A job of Spark takes longer than so little work: it is done here. A merge of few rows then is one job, not three.
-_MATCHED_HERE = 64 << 20
+# What one core does in about the time that a job of Spark takes. A merge of few rows then is one job, not three.
+_MATCHED = 64 << 20
 """Bytes of files in which keys are looked up, of which only the key's columns are read."""
-_SPILLED_HERE = 8 << 20
+_SPILLED = 8 << 20
 """Arrow bytes of new rows."""
-_REWRITTEN_HERE = 16 << 20
-"""Bytes of files to rewrite: one core takes as long for them as Spark's workers and the job that they need."""
 
 
 @dataclass(slots=True)
@@ -144,9 +143,9 @@ class Merger:
             for low, high in zip([None, *bounds], [*bounds, None], strict=True)
         ]
         candidates = {name for task in tasks for _, name, _ in task.files}
-        small = sum(spill.bytes for spill in spills) <= _SPILLED_HERE and _size(table, candidates) <= _MATCHED_HERE
+        cost = max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, candidates) / _MATCHED)
         touched: dict[int, list[str]] = defaultdict(list)
-        for report in convert(self._do(match, tasks, here=small), list[Matched]):
+        for report in convert(self._each(match, tasks, cost=cost), list[Matched]):
             merged.adds += [file.add() for file in report.files]
             for name in (*COUNTS, "moved"):
                 merged.counts[name] = merged.counts.get(name, 0) + getattr(report, name)
@@ -163,7 +162,7 @@ class Merger:
         ranges = self._ranges[stream, tuple(names)]
         missing = [name for name in live if name not in ranges]
         asked = [(stream, missing[at : at + _FOOTERS], names) for at in range(0, len(missing), _FOOTERS)]
-        for report in convert(self._do(find_ranges, asked, here=len(asked) == 1), list[Ranges]):
+        for report in convert(self._each(find_ranges, asked, cost=len(missing) / _FOOTERS), list[Ranges]):
             ranges |= read_ranges(report)
         return ranges
 
@@ -174,7 +173,8 @@ class Merger:
         files = table.files
         rest = [Touched(spec, n, name, (), files[name].version) for n, name in enumerate(live) if n not in touched]
         hard = spec.sweep is not None and spec.sweep.at is None
-        for one, report in zip(rest, convert(self._each(count_older, rest), list[OlderRows]), strict=True):
+        cost = _size(table, [one.name for one in rest]) / _MATCHED
+        for one, report in zip(rest, convert(self._each(count_older, rest, cost=cost), list[OlderRows]), strict=True):
             if hard and report.older == table.files[one.name].rows > 0:
                 merged.removes.append(one.name)
                 merged.swept += report.older
@@ -183,8 +183,8 @@ class Merger:
 
     def _rewrite(self, table: TableState, work: Sequence[Touched], merged: Merged) -> int:
         """Rewrite live files; return how many of their rows were replaced."""
-        small = _size(table, [one.name for one in work]) <= _REWRITTEN_HERE
-        reports = convert(self._do(rewrite, work, here=small), list[NewFile])
+        cost = _size(table, [one.name for one in work]) / REWRITTEN
+        reports = convert(self._each(rewrite, work, cost=cost), list[NewFile])
         for one, report in zip(work, reports, strict=True):
             removed = report.dropped + (report.swept if one.spec.sweep and one.spec.sweep.at is None else 0)
             if report.file.rows != table.files[one.name].rows - removed:
@@ -194,9 +194,6 @@ class Merger:
             merged.changes += [report.changes] if report.changes else []
             (merged.adds if report.file.rows else merged.empty).append(report.file.add())
         return sum(report.replaced for report in reports)
-
-    def _do(self, work: Callable[[WriteContext, Any], Struct], payloads: Sequence[Any], *, here: bool) -> list[Any]:
-        return [work(self._context, payload) for payload in payloads] if here else self._each(work, payloads)
 
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:
         """Delete what is merged from the spool, and forget the ranges of files that are replaced."""

@@ -117,12 +117,12 @@ def test_rows_stay_in_their_row_groups(shop: Shop) -> None:
     job.layouts["t"] = TableLayout(str(path.parent.relative_to(shop.root)))
     wanted = merge(TableSchema(table.schema), from_singer({"properties": {"v": STRING}}, [])).stored
     key = str(path.relative_to(shop.root))
-    report = rewrite(job, Older("t", name, key, 1000, wanted.to_json(), live=True))
+    report = rewrite(job, Older("t", name, key, 1000, 0, wanted.to_json(), live=True))
     found = pq.ParquetFile(shop.root / report.file.source)
     assert [found.metadata.row_group(n).num_rows for n in range(found.num_row_groups)] == [300, 300, 300, 100]
     assert found.read().column("v").to_pylist() == [str(n) for n in range(1000)]
     with pytest.raises(LakeError, match="other rows"):
-        rewrite(job, Older("t", name, key, 999, wanted.to_json(), live=True))
+        rewrite(job, Older("t", name, key, 999, 0, wanted.to_json(), live=True))
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**63) + 1])

@@ -64,7 +64,7 @@ class Standing(Engine):
 
     spark: Spark
 
-    def start(self) -> None:
+    def start(self, why: str) -> None:
         if not self._query:
             self._query = SimpleNamespace(exception=lambda: None)
             threading.Thread(target=self._work, daemon=True).start()
@@ -80,21 +80,22 @@ class Standing(Engine):
     def cancel(self) -> None:
         self.spark.killed.set()
 
-    def each(self, work: Callable[..., dict[str, Any]], payloads: Sequence[Any]) -> list[dict[str, Any]]:
-        self.spark.pieces -= 1
-        if self.spark.pieces < 0:
-            self.spark.stand()
+    def each(
+        self, work: Callable[..., dict[str, Any]], payloads: Sequence[Any], *, cost: float
+    ) -> list[dict[str, Any]]:
+        if cost > 1:
+            self.spark.pieces -= 1
+            if self.spark.pieces < 0:
+                self.spark.stand()
         return [work(self._context, payload) for payload in payloads]
 
     def _work(self) -> None:
         try:
             while not self._stopping:
-                for seq in sorted(self._sealed):
-                    path = self._spool.folder.batch(seq)
-                    if path.exists():
-                        if seq > self.spark.manifests:
-                            self.spark.stand()
-                        self._deliver(done(self._context, path), [])
+                for batch in list(self._sealed.values()):
+                    if batch.seq > self.spark.manifests:
+                        self.spark.stand()
+                    self._take(batch, done(self._context, batch))
                 time.sleep(0.005)
         except BaseException as error:
             self.fail(error)
@@ -156,7 +157,7 @@ def test_a_run_ends_though_a_commit_stands_still(
     tmp_path: Path, error: BridgeError, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same where Spark merges the rows of a commit: table and STATE are those of before, and stay in step."""
-    monkeypatch.setattr("bridge.load.write.merge.plan._SPILLED_HERE", 0)  # so few rows need no Spark
+    monkeypatch.setattr("bridge.load.write.merge.plan._SPILLED", 1)  # so few rows need no Spark
     first = Pipe(tmp_path).load(users(1, 5, keys=["id"]), load_method="upsert")
     spark = Spark(error, pieces=0)
     # Of so many bytes all rows are with Spark when the STATE comes: the commit seals nothing more.

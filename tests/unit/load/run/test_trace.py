@@ -106,7 +106,7 @@ def test_whatever_ends_a_run_is_on_record(
 def test_a_run_without_java_is_on_record(lake: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Spark needs and does not have is a failure like others."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    run(pipeline(lake, "sh", "-c", "exit 0"))
+    run(pipeline(lake, "sh", "-c", "exit 0", spark={"small": 0}))
     (record,) = recorded(lake)
     assert record.error
     assert "Java was not found" in record.error.message

@@ -70,7 +70,7 @@ class Table:
         (spool / "merge").mkdir(parents=True)
         self.target = TableLayout("shop/t", keys=tuple(keys), **target)
         self.job = WriteContext(str(root / "lake"), "shop", "run", 1, str(spool), "zstd", {"t": self.target})
-        self.merger = Merger(self.job, lambda work, payloads: [work(self.job, payload) for payload in payloads])
+        self.merger = Merger(self.job, lambda work, payloads, *, cost: [work(self.job, one) for one in payloads])
         self.files: dict[str, LiveFile] = {}
         self.order = 0
 
