@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,12 +138,13 @@ class Kill:
         return f"{self.target}, {self.aim} {self.moment:.2f}"
 
 
-def plan(seed: str, count: int) -> list[Kill]:
+def plan(seed: str, count: int, targets: Sequence[str] = TARGETS) -> list[Kill]:
     """Return so many kills: every scene once before any comes again, the order and the moments from the seed."""
     rng = random.Random(seed)
+    scenes = [scene for scene in _SCENES if {target for target, _ in scene} <= {*targets}]
     kills: list[Kill] = []
     while len(kills) < count:
-        for scene in rng.sample(_SCENES, len(_SCENES)):
+        for scene in rng.sample(scenes, len(scenes)):
             kills += [Kill(target, aim, rng.random()) for target, aim in scene]
     return kills[:count]
 
@@ -188,7 +189,7 @@ class Campaign:
                     seen.setdefault(target, []).append(time.monotonic())
             time.sleep(0.1)
         self._lives = {target: times[-1] - times[0] for target, times in seen.items()}
-        assert set(self._lives) == set(TARGETS), "not every process was seen"
+        assert set(self._lives) >= set(self.project.targets), "not every process was seen"
 
     def kill(self, kill: Kill) -> None:
         """Carry out one kill; what must hold at once is asserted, bookmarks and orphans included."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,12 @@ import pyarrow.parquet as pq
 
 from .history import History
 from .lakes import Bucket, Folder
+from .orchestrator import TARGETS
 
 TAP = Path(sys.executable).parent / "tap-smoke"
+SMALL = os.environ.get("SMALL") or "0"
+"""`spark.small` of each pipeline: 0, Spark writes all rows; `ALL`, the run itself does; 300KiB: they change over."""
+ALL = "1TiB"
 NEW_RECORDS = 1500
 """Records of each stream in one run, whatever was committed before."""
 
@@ -129,7 +134,8 @@ class Project:
             (folder / "catalog.json").write_bytes(self._tap("--discover"))
             source["catalog"] = "catalog.json"
         destination = {"bucket": bucket.uri if bucket else "lake", "load_method": shape.method}
-        settings = {"source": source, "destination": destination, "commit": {"every": "1s"}} | pipeline
+        settings = {"source": source, "destination": destination, "commit": {"every": "1s"}, "spark": {"small": SMALL}}
+        settings |= pipeline
         if shape.transform:
             settings["streams"] = {"*": {"transform": shape.transform}}
         if shape.views:
@@ -137,6 +143,12 @@ class Project:
             settings |= {"views": shape.views, "streams": streams}
         # YAML reads JSON
         (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": settings}}))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The processes that each run has."""
+        needs_spark = SMALL != ALL or self.shape.transform or self.shape.views
+        return tuple(target for target in TARGETS if needs_spark or target not in ("jvm", "worker"))
 
     @property
     def name(self) -> str:

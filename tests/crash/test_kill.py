@@ -158,7 +158,8 @@ def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, reque
         shape = next(shape for shape in SHAPES if shape.name == kind)
         with _bucket(server, name) if store else nullcontext() as bucket:
             project = Project(tmp_path / name, shape, bucket, added=_ADDED, **SPOOL)
-            return _besiege(project, plan(f"{SEED} {name}", each), reader_session, a_second=4).findings
+            kills = plan(f"{SEED} {name}", each, project.targets)
+            return _besiege(project, kills, reader_session, a_second=4).findings
 
     with ThreadPoolExecutor(LANES) as lanes:
         sieges = [lanes.submit(siege, name) for name in LAKES]

@@ -161,7 +161,7 @@ def test_a_stop_does_not_wait_for_a_jvm_that_starts(tmp_path: Path) -> None:
         log=tmp_path / "log",
         context=job,
     )
-    engine.start()
+    engine.start("")
     while not list(scratch.glob("jvm-*")):
         time.sleep(0.01)
     for folder in scratch.glob("jvm-*"):
@@ -175,7 +175,12 @@ def test_a_stop_does_not_wait_for_a_jvm_that_starts(tmp_path: Path) -> None:
 def test_a_jvm_that_hangs_holds_up_nobody(project: Project) -> None:
     """A time-out ends a run whose JVM does not answer any more; what was committed stays, and no Java is left."""
     spec = {"seed": 1, "delay_ms": 5, "state": {"every": 20}, "streams": [stream(records=100_000)]}
-    said = {"source": {"tap": TAP, "config": spec}, "destination": {"bucket": "lake"}, "commit": {"every": "1s"}}
+    said = {
+        "source": {"tap": TAP, "config": spec},
+        "destination": {"bucket": "lake"},
+        "commit": {"every": "1s"},
+        "spark": {"small": 0},
+    }
     (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": said}}))
     program = """
 import sys

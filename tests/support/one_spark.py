@@ -82,10 +82,11 @@ class OneSpark:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Within the block runs use the one session."""
+        """Within the block runs use the one session, for all rows."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("bridge.load.spark.warm.ahead.take", self._take)
             patch.setattr("bridge.load.spark.session.Session", self._open)
+            patch.setattr(Spark, "small_bytes", 0)
             yield
 
     @contextmanager

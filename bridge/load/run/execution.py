@@ -122,6 +122,7 @@ class Execution:
             result.differ_by_values(plan.pipeline, piped=self.plan.is_piped)
             say_merges(result)
             result.commits, result.seconds["waiting"] = loader.commits, reader.waiting_seconds
+            result.spark = loader.spark
         return reader
 
     def _guarded(self, plan: RunPlan, division: Division | None) -> SlotGuard:

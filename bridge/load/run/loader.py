@@ -90,6 +90,11 @@ class Loader:
         """How many tasks work on a batch at once."""
         return self._engine.tasks
 
+    @property
+    def spark(self) -> str:
+        """Why Spark was started, if it was."""
+        return self._engine.why
+
     def submit(self, sealed: Sealed) -> None:
         """Hand on a sealed batch; with a barrier, a commit follows once all before it is stored."""
         if sealed.batch:
@@ -343,7 +348,7 @@ class Loader:
 
     def close(self) -> list[str]:
         """Stop Spark, delete the spool, and return warnings."""
-        self._plan.context.stage = "stopping Spark"
+        self._plan.context.stage = "stopping Spark" if self.spark else "ending"
         if self._preparing:  # only after a failure; the thread ends when its work in Spark is cancelled
             self._engine.cancel()
             self._preparing.join(_ABANDONED_AFTER)

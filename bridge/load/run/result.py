@@ -120,6 +120,8 @@ class Result:
     state_before: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock: `total`, and parts of it."""
+    spark: str = ""
+    """Why Spark was started; empty if this process wrote all rows."""
     warnings: list[str] = field(default_factory=list)
     marks: dict[str, list[str]] = field(default_factory=dict)
     """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.marks`."""
@@ -182,6 +184,7 @@ class Result:
             "state": self.state,
             "state_before": self.state_before,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "spark": self.spark or None,
             "warnings": self.warnings,
             "marks": self.marks,
             "differences": [structs.asdict(each) for each in self.differences],
