@@ -23,11 +23,9 @@ _NO_JAVA = {"JAVA_HOME": "/nowhere"}
 _MIB = 2**20
 
 
-def settings(
-    project: Project, streams: list[dict[str, Any]], *, tap: dict[str, Any] | None = None, **more: Any
-) -> None:
+def settings(project: Project, *sent: dict[str, Any], tap: dict[str, Any] | None = None, **more: Any) -> None:
     """Write a bridge.yaml whose pipeline `smoke` sends these streams."""
-    config = {"seed": 1, "state": {"every": 100}, "streams": streams} | (tap or {})
+    config = {"seed": 1, "state": {"every": 100}, "streams": list(sent)} | (tap or {})
     destination = {"bucket": "lake"} | more.pop("destination", {})
     source = {"tap": TAP, "config": config} | more.pop("source", {})
     pipeline = {"source": source, "destination": destination} | more
@@ -158,7 +156,7 @@ def test_where_spark_is_needed_and_java_is_missing(without_java: Project, needs:
 @pytest.mark.parametrize("size", [100, 20_000, 2 * _MIB])
 def test_memory_does_not_follow_the_size_of_a_record(without_java: Project, size: int) -> None:
     """With as many bytes as the limit allows, the driver has at most 250 MB."""
-    sent = stream("users", records=max(7 * _MIB // (size + 100), 3), wide=size)
+    sent = stream("users", records=max(7 * _MIB // (size + 300), 3), wide=size)
     settings(without_java, sent, destination={"load_method": "upsert"})
     argv = [sys.executable, "-m", "bridge", "run", "smoke", "--json"]
     process = subprocess.Popen(argv, cwd=without_java.folder, env=without_java.environ, stdout=subprocess.DEVNULL)
