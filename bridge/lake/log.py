@@ -184,13 +184,13 @@ class Log:
 
     def head(self, hint: int | None = None) -> int:
         """The number of the last record, 0 for none. If record `hint` exists, no listing is needed."""
-        if hint and self._exists(hint):
+        if hint and self.exists(hint):
             for n in range(hint, hint + _STEPS):
-                if not self._exists(n + 1):
+                if not self.exists(n + 1):
                     return n
         names = self.storage.list(pipeline_key(self.pipeline, "commits"))
         n = int(max((name for name in names if _RECORD.fullmatch(name)), default="0")[:20])
-        while self._exists(n + 1):
+        while self.exists(n + 1):
             n += 1
         return n
 
@@ -205,7 +205,8 @@ class Log:
         except (KeyError, TypeError):  # none, or not ours
             return self.head()
 
-    def _exists(self, n: int) -> bool:
+    def exists(self, n: int) -> bool:
+        """Whether record `n` is there."""
         return self.storage.size(self.key(n)) is not None
 
     def beginning(self) -> Beginning:

@@ -73,16 +73,16 @@ def claim(storage: Storage, folder: str, me: Owner, *, shared: bool) -> list[Own
     `shared`: we only append, and others may append, too.
     """
     key = _key(folder)
-    if storage.put_if_absent(key, _document([me], shared=shared)):
-        return []
     for _ in attempts(key):
         stored = storage.read_versioned(key)
-        owners, open_to_others = _read(key, stored.data if stored else b"")
+        if stored is None:
+            if storage.put_if_absent(key, _document([me], shared=shared)):
+                return []
+            continue
+        owners, open_to_others = _read(key, stored.data)
         others = _others(folder, owners, me, may_share=shared and open_to_others)
         data = _document([*others, me], shared=True) if others else _document([me], shared=shared)
-        if (me in owners and open_to_others == shared) or storage.compare_and_swap(
-            key, data, stored.etag if stored else None
-        ):
+        if (me in owners and open_to_others == shared) or storage.compare_and_swap(key, data, stored.etag):
             return others
     raise AssertionError("unreachable")
 

@@ -68,9 +68,8 @@ class LastCommits:
 
         Nothing is written: what looks empty may be the folder below a mount.
         """
-        noted = self.of(storage)
-        head = Log(storage, self._pipeline.name).latest() if noted else 0
-        if noted is None or head >= noted.number:
+        noted, log = self.of(storage), Log(storage, self._pipeline.name)
+        if noted is None or log.exists(noted.number) or (head := log.latest()) >= noted.number:
             return []
         if head:
             text = f"the lake is at commit {head}, and this project has written {noted} to it: restored from a backup?"

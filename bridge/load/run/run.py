@@ -146,7 +146,7 @@ class Run:
             committer = owned.open()
             plan = plan_run(self.request, self.pipeline, source, selection, storage, committer.snapshot)
             owned.is_clean = self._run_with_record(committer, plan)
-            if owned.is_clean:
+            if owned.is_clean and (self.result.commits or (self._trace and self._trace.is_first_of_its_hour)):
                 with suppress(LakeError):  # all is committed; whoever holds the lease now may sweep
                     lease.check()
                     result, snapshot = self.result, committer.snapshot
@@ -172,7 +172,7 @@ class Run:
         tap = {"tap": Path(plan.source.argv[0]).name, "tap_version": facts["tap"]["version"], "fingerprint": facts}
         scratch = Scratch(self.home, self.pipeline, result.run_id)
         scratch.prepare(plan.storage)
-        trace.opened(before, scratch, tap)
+        trace.opened(before, plan.runs, scratch, tap)
         declared = plan.catalog or plan.source.declared
         stream_files = self.context.stream_files = StreamFiles(committer.log, before, declared)
         execution = Execution(plan, committer, scratch, self.context, result, trace, self.echo)

@@ -37,6 +37,10 @@ _OF_PROCESS = ("host", "boot", "pids", "pid", "start")
 NO_TRACE = "`runs list` cannot show this run: its record has no place but the bucket"
 
 
+_HOUR = len("20261120T16")
+"""The part of a run's id that tells the hour in which it began."""
+
+
 class RunTrace:
     """The trace of one run. `result` is read whenever something is written."""
 
@@ -69,14 +73,19 @@ class RunTrace:
         self._outcome: tuple[str, str] | None = None
         self._since: Since | None = None
 
-    def opened(self, snapshot: Snapshot, scratch: Scratch, facts: dict[str, Any]) -> None:
-        """Note that the run begins to load from `snapshot`; `facts` are those of its tap."""
+    def opened(self, snapshot: Snapshot, runs: Storage, scratch: Scratch, facts: dict[str, Any]) -> None:
+        """Note that the run begins to load from `snapshot`; `facts` are those of its tap, `runs` of `RunPlan`."""
         self._scratch = scratch
         with suppress(LakeError):  # an unreadable record of another run stops nobody
-            self._since = fresh_since(self._storage, self._pipeline.name)
+            self._since = fresh_since(runs, self._pipeline.name)
         self._update(opened=True, commit=snapshot.n, since=self._since and to_builtins(self._since), **facts)
         self._due, self._due_count = time.monotonic() + _EVERY, time.monotonic() + _EVERY_COUNT
         self._noted = snapshot.n
+
+    @property
+    def is_first_of_its_hour(self) -> bool:
+        """Whether the run before it began in another hour, or there is none."""
+        return (self._previous or "")[:_HOUR] != self._result.run_id[:_HOUR]
 
     def committed(self, snapshot: Snapshot, commits: int, *, last: bool) -> None:
         """Note a commit. `last`: the run is about to end, and notes its outcome instead."""

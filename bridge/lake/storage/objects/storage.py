@@ -43,9 +43,10 @@ class ObjectStorage:
     def prepare(self) -> None:
         if self._prepared:
             return
-        if self.read(_LAKE) is None:
-            self.put_if_absent(_LAKE, dumps({"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}))
         data, store = self.read(_LAKE), self.store
+        if data is None:
+            self.put_if_absent(_LAKE, dumps({"format": 1, "id": str(uuid.uuid4()), "made_by": "singer-bridge"}))
+            data = self.read(_LAKE)
         if data is None:
             reason = "an object that was just written is not there"
             raise LakeError(reason, hint=store.conditions_hint, at=store.place(_LAKE))

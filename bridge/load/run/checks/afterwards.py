@@ -27,7 +27,7 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
     if not plan.full:
-        say_null_keys(plan, result, after)
+        say_null_keys(plan, run.runs, result, after)
         seen = Seen(plan.tables.streams, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)
         loaded = LoadedRun(
@@ -39,7 +39,7 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
             without_state=reader.without_state,
             is_narrowed=run.is_narrowed or reader.is_partial,
         )
-        judgement = loaded.judge(plan.committer.storage)
+        judgement = loaded.judge(run.runs)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
     if not (catalog or result.streams or after.tables or is_piped):

@@ -31,9 +31,9 @@ _FOOTERS = 100
 """How many footers of a table are read, the oldest files first: then the rows are at least as many."""
 
 
-def say_null_keys(plan: LoadPlan, result: Result, after: Snapshot) -> None:
+def say_null_keys(plan: LoadPlan, lake: Storage, result: Result, after: Snapshot) -> None:
     """Add to the result the incremental streams of the run that have had such rows, if they are there yet."""
-    lake, streams, piped = plan.committer.storage, plan.tables.streams.opened, plan.context.piped is not None
+    streams, piped = plan.tables.streams.opened, plan.context.piped is not None
     watched = {stream for stream, one in streams.items() if one.watched and after.tables.get(stream)}
     watched -= {each.stream for each in result.differences if each.kind == NULL_KEY}
     if not watched:

@@ -13,6 +13,7 @@ from typing import Any
 from bridge.lake.formats.registry import require
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
+from bridge.lake.runs import remembered
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
@@ -69,6 +70,8 @@ class RunPlan:
     """The lake, with the STATE that the run starts from."""
     catalog: Catalog | None
     deselected: frozenset[str]
+    runs: Storage
+    """The storage for looks at earlier runs, which are read once."""
 
     @property
     def is_full(self) -> bool:
@@ -100,7 +103,7 @@ class RunPlan:
 
     def completed(self) -> set[str]:
         """The streams that `--resume` skips."""
-        return completed(self.storage, self.pipeline.name, self.pipeline.names) if self.request.resume else set()
+        return completed(self.runs, self.pipeline.name, self.pipeline.names) if self.request.resume else set()
 
     def without(self, skipped: set[str]) -> RunPlan:
         """The plan of a run that resumes, and skips these streams. Raises `SettingsError` if it cannot."""
@@ -116,12 +119,12 @@ class RunPlan:
     def changes(self, now: dict[str, Any]) -> list[str]:
         """Warnings of what changed since the last successful run; `now` is the fingerprint of this one."""
         restarted = (self.asked or None) if self.is_full else ()
-        before = last_fingerprint(self.storage, self.pipeline.name)
+        before = last_fingerprint(self.runs, self.pipeline.name)
         return changed_since(self.pipeline, before, now, self.snapshot, restarted)
 
     def division(self) -> tuple[Division | None, list[str]]:
         """How the streams are divided among several processes of the tap, None for a single one; and warnings."""
-        division, notes = divided(self.pipeline, self.storage, self.snapshot, self.catalog)
+        division, notes = divided(self.pipeline, self.runs, self.snapshot, self.catalog)
         return division, [] if self.is_full else notes
 
     def asked_of_slot(self, run: str, division: Division | None) -> Asked:
@@ -170,7 +173,7 @@ class RunPlan:
 
     def planner(self) -> TablePlanner:
         """The planner of the streams' tables."""
-        whole = whole_tables(self.source.declared, self.pipeline, self.storage, self.snapshot)
+        whole = whole_tables(self.source.declared, self.pipeline, self.runs, self.snapshot)
         flags = {"full": self.is_full, "append": self.request.append, "piped": self.is_piped}
         return TablePlanner(self.storage, self.pipeline, self.snapshot, self.catalog, **flags, whole=whole)
 
@@ -189,4 +192,5 @@ def plan_run(
 ) -> RunPlan:
     """The plan of a run. `selection` is what its source says before it starts, `now` the lake as it is."""
     snapshot, (catalog, deselected) = now if request.state is None else now.given(request.state), selection
-    return RunPlan(request, named(pipeline, catalog), source, storage, snapshot, catalog, frozenset(deselected))
+    left_out, runs = frozenset(deselected), remembered(storage)
+    return RunPlan(request, named(pipeline, catalog), source, storage, snapshot, catalog, left_out, runs)
