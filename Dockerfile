@@ -36,9 +36,8 @@ RUN apt-get update \
 # the image is to write each table format, look at each source, and run the demo.
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
-COPY bridge/protocol/decode/reader bridge/protocol/decode/reader
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --group reader --all-extras --no-install-project
+    uv sync --frozen --no-dev --all-extras --no-install-project
 
 COPY LICENSE README.md ./
 COPY bridge bridge
@@ -46,7 +45,7 @@ COPY taps taps
 COPY targets targets
 COPY deploy/meltano deploy/meltano
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --group reader --all-extras --no-editable
+    uv sync --frozen --no-dev --all-extras --no-editable
 
 
 FROM base

@@ -5,7 +5,7 @@ PY := .venv/bin/python
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo check test lint crash taps interop bench proof machine clean
+.PHONY: demo check test lint crash taps interop bench proof dist machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -55,20 +55,33 @@ bench: .venv/ready
 proof: .venv/ready
 	$(PY) -m tests.proof $(ARGS)
 
+# What a release has, as files: an sdist, a pure wheel, and for each platform that Rust can build for here a wheel with the
+# compiled reader. zigbuild links against the C library of 2014.
+DIST ?= dist
+ZIG := .venv/bin/uv run --quiet --no-project --with cargo-zigbuild --with ziglang
+FIND_ZIG := import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))
+dist: .venv/ready
+	.venv/bin/uv build --quiet --sdist --out-dir "$(DIST)"
+	SINGER_BRIDGE_READER=no .venv/bin/uv build --quiet --wheel --out-dir "$(DIST)"
+	@for target in x86_64 aarch64; do \
+		if [ -d "$$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu" ]; then \
+			CARGO_ZIGBUILD_ZIG_PATH=$$($(ZIG) python -c '$(FIND_ZIG)') SINGER_BRIDGE_READER=yes \
+				SINGER_BRIDGE_PLATFORM=manylinux_2_17_$$target \
+				$(ZIG) .venv/bin/uv build --wheel --out-dir "$(DIST)" || exit; \
+		else echo "no wheel for $$target: rustup target add $$target-unknown-linux-gnu"; fi; done
+	@ls -l "$(DIST)"
+
 clean:
 	rm -rf .venv .bench .interop .singer-bridge .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 
 # pyproject.toml and the lock decide; nothing is installed twice. Where Python may not write byte code as it goes, as in
-# many containers, it is made here, once: each process would compile a thousand files anew. The compiled reader needs
-# Rust's cargo and a linker; without them its group is left out, and its tests are skipped.
-SYNC := .venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
-.venv/ready: pyproject.toml uv.lock $(wildcard bridge/protocol/decode/reader/src/*.rs bridge/protocol/decode/reader/*.toml bridge/protocol/decode/reader/*.py bridge/protocol/decode/reader/singer_bridge_reader/*.py)
+# many containers, it is made here, once: each process would compile a thousand files anew. Where Rust's cargo and a
+# linker work, the compiled reader is built; elsewhere its tests are skipped.
+.venv/ready: pyproject.toml uv.lock $(wildcard bridge/protocol/decode/reader/src/*.rs bridge/protocol/decode/reader/*.toml bridge/protocol/decode/reader/*.py)
 	@sh .ci/machine "$(PYTHON)"
 	@test -x $(PY) || "$(PYTHON)" -m venv .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	@if ! command -v cargo >/dev/null || ! $(SYNC) --group reader; then \
-		echo "without the compiled reader: it needs Rust's cargo and a linker" >&2; \
-		$(SYNC); \
-	fi
+	@.venv/bin/uv sync --quiet --frozen --inexact --all-extras $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+	@test -e bridge/protocol/decode/reader.so || echo "without the compiled reader: it needs Rust's cargo and a linker" >&2
 	@$(if $(PYTHONDONTWRITEBYTECODE),$(PY) -m compileall -q bridge taps targets tests)
 	@touch $@

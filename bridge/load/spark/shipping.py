@@ -58,8 +58,9 @@ def ship(context: SparkContext, folder: Path) -> str:
     The name holds a hash of the contents: who imports from a zip of that name has the driver's code.
     """
     package = Path(bridge.__file__).parent
-    reader = package / "protocol" / "decode" / "reader"  # in a clone: a project of its own, which no wheel has
+    reader = package / "protocol" / "decode" / "reader"  # in a clone: sources in Rust, which no wheel has
     paths = sorted(path for path in package.rglob("*.py") if not path.is_relative_to(reader))
+    paths += [library] if (library := reader.with_suffix(".so")).exists() else []
     files = {f"bridge/{path.relative_to(package)}": path.read_bytes() for path in paths}
     digest = sha256()
     for name, data in files.items():

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.protocol.decode import exact
+from bridge.protocol.decode import compiled, exact
 from bridge.protocol.decode.changed import KINDS
 from bridge.protocol.decode.columns import NeedsExactPath
 from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
@@ -22,19 +22,7 @@ from bridge.protocol.decode.json_fields import column_of
 from bridge.protocol.decode.others import add_written
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
 
-PROBLEM = ""
-"""Why a compiled reader that is installed is not used."""
-try:
-    import singer_bridge_reader as reader
-except ModuleNotFoundError:
-    AVAILABLE = False
-except ImportError as error:
-    AVAILABLE, PROBLEM = False, str(error)
-else:
-    AVAILABLE = getattr(reader, "FORMAT", None) == 2  # an uninstallation may leave an empty folder, which is imported
-    if not AVAILABLE:
-        PROBLEM = "the compiled reader is one for another version of singer-bridge"
-
+AVAILABLE = not compiled.PROBLEM
 _PLACE = 4
 """Bytes of a place in a node's `second`."""
 _KINDS = {
@@ -63,7 +51,7 @@ class NativeReader:
 
     def read(self, data: bytes) -> DecodedLines | None:
         """Read whole lines; None if only the exact path can."""
-        piece = reader.read(self._description, self._prefix, data)
+        piece = compiled.read(self._description, self._prefix, data)
         if piece is None:
             return None
         described = list(piece.nodes())

@@ -1,4 +1,4 @@
-"""A compiled reader of Singer's RECORD lines, for singer-bridge, which works without it and is slower then.
+"""Calls the compiled reader of RECORD lines, which is in the wheels for most platforms. Without it, loads are slower.
 
 It reads lines that are plainly what their columns say, and leaves each other line, unread, to its caller.
 """
@@ -6,11 +6,13 @@ It reads lines that are plainly what their columns say, and leaves each other li
 from __future__ import annotations
 
 import ctypes
-import sys
+import os
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_NAME = "reader.so"
 _Address = ctypes.c_void_p
 
 
@@ -63,22 +65,34 @@ class Piece(ctypes.Structure):
             _library.singer_bridge_free(self._owner)
 
 
+def _path() -> Path:
+    """Where the library is. Python on a cluster imports us from a zip: then it is copied into memory."""
+    path = Path(__file__).with_name(_NAME)
+    data = None if path.exists() or not hasattr(os, "memfd_create") else pkgutil.get_data(__package__, _NAME)
+    if not data:
+        return path
+    memory = os.memfd_create(_NAME)
+    os.write(memory, data)
+    return Path(f"/proc/self/fd/{memory}")
+
+
 def _load() -> Any:
-    path = Path(__file__).with_name("reader.dylib" if sys.platform == "darwin" else "reader.so")
-    try:
-        library = ctypes.CDLL(str(path))
-        library.singer_bridge_read.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(Piece))
-        library.singer_bridge_read.restype = ctypes.c_bool
-        library.singer_bridge_free.argtypes = (_Address,)
-        library.singer_bridge_free.restype = None
-    except (OSError, AttributeError) as error:  # no such file, not for this machine, or another library
-        raise ImportError(f"the compiled reader cannot be loaded: {error}", name=__name__, path=str(path)) from error
+    """The library. Raises `OSError` if there is none, `AttributeError` for another one."""
+    library = ctypes.CDLL(str(_path()))
+    library.singer_bridge_read.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(Piece))
+    library.singer_bridge_read.restype = ctypes.c_bool
+    library.singer_bridge_free.argtypes = (_Address,)
+    library.singer_bridge_free.restype = None
     return library
 
 
-_library = _load()
-FORMAT = 2
-"""The version of what `read` takes and gives: a bridge that knows another one does not use this reader."""
+PROBLEM = ""
+"""Why it is not used."""
+_library: Any = None
+try:
+    _library = _load()
+except (OSError, AttributeError) as error:  # none, one that is not for this machine, another library
+    PROBLEM = str(error)
 
 
 def read(description: bytes, prefix: bytes, data: bytes) -> Piece | None:
