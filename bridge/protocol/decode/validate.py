@@ -20,7 +20,7 @@ import simplejson
 from bridge.errors import DataError
 from bridge.protocol.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.protocol.decode.exact import Reject
-from bridge.protocol.decode.quick_rules import formats_of, is_multiple, quick_check
+from bridge.protocol.schema.quick_rules import formats_of, is_multiple, quick_check
 
 _HINT = "set `rejects.validate: types`, or ask the tap's authors to correct the SCHEMA"
 

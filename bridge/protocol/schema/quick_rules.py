@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from msgspec import Struct, json
 
 Accepts = Callable[[bytes], bool]
-"""Whether a line is a RECORD that surely keeps its SCHEMA. False decides nothing."""
+"""True for a line that is a RECORD and surely keeps its SCHEMA. False decides nothing."""
 
 _DRAFTS = ("Draft3", "Draft4", "Draft6", "Draft7", "Draft201909", "Draft202012")
 _SINCE = {
@@ -69,10 +69,10 @@ def formats_of(kind: Any) -> Any:
     """The formats that a draft of jsonschema's knows, whatever packages are installed."""
     from jsonschema import FormatChecker
 
-    name, known = _draft(kind), kind.FORMAT_CHECKER.checkers
+    name, builtin = _draft(kind), kind.FORMAT_CHECKER.checkers
     of_python = _IN_PYTHON | {"time"} if name == "Draft3" else _IN_PYTHON
     checker = FormatChecker(())
-    checker.checkers = {each: known[each] for each in of_python & known.keys()}
+    checker.checkers = {each: builtin[each] for each in of_python & builtin.keys()}
     for each, since in _SINCE.items():
         if _DRAFTS.index(since) <= _DRAFTS.index(name):
             checker.checkers[each] = (partial(_in_rust, each), ())
@@ -152,9 +152,9 @@ class _Pattern:
 
 def _draft(kind: Any) -> str:
     """The draft's name; `kind` may extend jsonschema's class for it."""
-    found = re.search(r"draft[-/](\d+)-?(\d*)", str(kind.META_SCHEMA.get("$schema")))
-    assert found
-    return f"Draft{int(found[1])}{found[2]}"
+    match = re.search(r"draft[-/](\d+)-?(\d*)", str(kind.META_SCHEMA.get("$schema")))
+    assert match
+    return f"Draft{int(match[1])}{match[2]}"
 
 
 def _anything(_: str) -> bool:
@@ -201,10 +201,10 @@ def _may_differ(schema: Any) -> bool:
         if isinstance(part.get("$ref"), str):
             leads[part["$ref"]] = set()
     for ref in leads:
-        found = _target(schema, ref)
-        if found is None:
+        target = _target(schema, ref)
+        if target is None:
             return True
-        leads[ref] = {part["$ref"] for part in _parts(found) if isinstance(part.get("$ref"), str)}
+        leads[ref] = {part["$ref"] for part in _parts(target) if isinstance(part.get("$ref"), str)}
     return any(_returns(ref, leads) for ref in leads)
 
 
@@ -241,19 +241,19 @@ def _is_short(number: Decimal) -> bool:
 
 
 def _target(schema: Any, ref: str) -> Any:
-    """What a JSON pointer behind `#` means; None for any other `$ref`, and where nothing is."""
+    """The part that a JSON pointer behind `#` means; None for any other `$ref`, and where nothing is."""
     if not ref.startswith("#/"):
         return None
-    found = schema
+    part = schema
     for step in unquote(ref[2:]).split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = found[name]
+        if isinstance(part, list) and name.isdecimal() and int(name) < len(part):
+            part = part[int(name)]
+        elif isinstance(part, dict) and name in part:
+            part = part[name]
         else:
             return None
-    return found
+    return part
 
 
 def is_multiple(value: int | float | Decimal, divisor: int | Decimal) -> bool:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from bridge.errors import DataError
-from bridge.protocol.decode.quick_rules import formats_of, quick_check
 from bridge.protocol.decode.validate import Rules, draft_of, rules_text
+from bridge.protocol.schema.quick_rules import formats_of, quick_check
 
 DRAFTS = (
     "http://json-schema.org/draft-03/schema#",
