@@ -44,14 +44,11 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     versions = {}
-    for name in ("pyspark", "pyarrow", "pandas"):
+    for name in ("pyspark", "pyarrow"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError as error:
             raise SettingsError(f"{name} is not installed", hint="pip install --upgrade singer-bridge") from error
-    if int(versions["pandas"].split(".")[0]) >= 3:
-        hint = "pip install 'pandas<3'; Spark's Python workers do not work with pandas 3"
-        raise SettingsError("pandas is too new for Spark", hint=hint, found=versions["pandas"])
     yield fine("packages", ", ".join(f"{name} {number}" for name, number in versions.items()))
 
 

@@ -24,7 +24,16 @@ from msgspec import Struct
 from bridge.errors import BridgeError, EngineError
 from bridge.load.spark.jvm.diagnosis import of_spark, of_this_process
 from bridge.load.spark.jvm.jvm import Jvm
-from bridge.load.spark.shipping import AT_ONCE, REPORT_IT, batches_in, bundles_of, cores, executor_task, spread
+from bridge.load.spark.shipping import (
+    AT_ONCE,
+    REPORT_IT,
+    batches_in,
+    bundles_of,
+    cores,
+    executor_task,
+    map_in_arrow,
+    spread,
+)
 from bridge.load.spark.worker import REPORTS, same
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
@@ -62,7 +71,7 @@ _GRACE = 60.0
 def warm_up(spark: SparkSession, tasks: int) -> None:
     """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
     with suppress(Exception):  # if something is wrong, the query fails with it
-        spark.range(0, tasks, 1, tasks).mapInArrow(same, "id bigint").collect()
+        map_in_arrow(spark.range(0, tasks, 1, tasks), same, "id bigint").collect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +359,7 @@ class Engine:
             parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
             spread = frame.repartition(parts) if parts > 1 else frame
             context = self._context_now()
-            rows = spread.mapInArrow(executor_task(context, self._shipped), REPORTS).collect()
+            rows = map_in_arrow(spread, executor_task(context, self._shipped), REPORTS).collect()
             self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
         except BaseException as error:
             self.fail(error)

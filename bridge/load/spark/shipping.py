@@ -28,6 +28,7 @@ from bridge.load.write.report import Failure, raise_failure
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
@@ -127,6 +128,18 @@ def _on_executor(task: str, pickled: bytes, shipped: str | None) -> Callable[[It
     return run
 
 
+def map_in_arrow(
+    frame: DataFrame, task: Callable[[Iterator[Any]], Iterator[Any]], schema: StructType | str
+) -> DataFrame:
+    """`frame.mapInArrow`, which would ask for pandas although it does without."""
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    function = UserDefinedFunction(task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = function(*[frame[name] for name in frame.columns])
+    return type(frame)(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
 def spread(
     spark: SparkSession,
     work: Callable[[WriteContext, Any], Struct],
@@ -137,7 +150,7 @@ def spread(
     """Run `work` on each payload, one task each, and return the reports in order. Raises the error that one holds."""
     count = len(payloads)
     numbers = spark.range(0, count, 1, count)
-    rows = numbers.mapInArrow(executor_work(work, context, payloads, shipped), REPORTS).collect()
+    rows = map_in_arrow(numbers, executor_work(work, context, payloads, shipped), REPORTS).collect()
     reports = {row.seq: json.decode(row.report) for row in rows}
     if len(rows) != count or reports.keys() != set(range(count)):
         raise EngineError("Spark's work does not add up", hint=REPORT_IT, wanted=count, reports=len(rows))

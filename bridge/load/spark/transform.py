@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from bridge.errors import DataError, SettingsError
 from bridge.load.spark.rows import hidden_type
-from bridge.load.spark.shipping import executor_rows
+from bridge.load.spark.shipping import executor_rows, map_in_arrow
 from bridge.load.spark.types import arrow_field, spark_schema
 from bridge.load.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.load.write.context import WriteContext
@@ -104,10 +104,10 @@ def reports_of(frame: DataFrame, plan: TransformPlan, context: WriteContext, shi
     columns = rows_schema(plan.read, metadata=plan.metadata)
     decode = executor_rows("decode_rows", shipped, context, plan, columns)
     store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
-    rows = frame.mapInArrow(decode, spark_schema(columns))
+    rows = map_in_arrow(frame, decode, spark_schema(columns))
     try:
         made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata))
-        return list(made.mapInArrow(store, REPORTS).collect())
+        return list(map_in_arrow(made, store, REPORTS).collect())
     except PySparkException as error:
         raise _failed(error, plan.stream) or error from error
 

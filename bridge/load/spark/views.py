@@ -24,7 +24,7 @@ from pyspark.sql import functions as sql
 
 from bridge.errors import DataError
 from bridge.lake.records import PendingFile
-from bridge.load.spark.shipping import executor_rows, spread
+from bridge.load.spark.shipping import executor_rows, map_in_arrow, spread
 from bridge.load.spark.transform import OF_A_RECORD, first_line
 from bridge.load.spark.types import spark_schema
 from bridge.load.spark.view_files import FAILED, SIGN
@@ -183,7 +183,7 @@ class _Frames:
         read = executor_rows("read_signed", self.shipped, self.context, parts, fields, signed, among or {})
         schema = spark_schema(pa.schema([*fields, *([pa.field(SIGN, pa.int64())] if signed else [])]))
         tasks = max(1, min(-(-len(parts) // at_once), 4 * self.spark.sparkContext.defaultParallelism))
-        return self.named(self.spark.range(0, len(parts), 1, tasks).mapInArrow(read, schema))
+        return self.named(map_in_arrow(self.spark.range(0, len(parts), 1, tasks), read, schema))
 
     def of_arrow(self, table: pa.Table) -> str:
         table = table.combine_chunks()  # Spark takes an empty chunk for the end of the rows
@@ -272,5 +272,5 @@ def _written(frames: _Frames, work: ViewWork, groups: DataFrame) -> list[Pending
         groups = groups.repartitionByRange(count, *keys) if count > 1 else groups.repartition(1)
     name, schema = typed.view.name, typed.schema
     write = executor_rows("write_groups", frames.shipped, frames.context, name, schema, work.seq, REPORT_SCHEMA)
-    rows = groups.sortWithinPartitions(*keys).mapInArrow(write, REPORTS).collect()
+    rows = map_in_arrow(groups.sortWithinPartitions(*keys), write, REPORTS).collect()
     return [json.decode(row.report, type=PendingFile) for row in rows]

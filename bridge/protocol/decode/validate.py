@@ -1,15 +1,13 @@
-"""Checks every record against its SCHEMA, by jsonschema with formats: `rejects.validate: full`.
+"""Checks every record against its SCHEMA, with formats: `rejects.validate: full`.
 
 The draft is the one that `$schema` names; without one Draft 7, or Draft 4 where only that can be meant. Numbers are
 compared digit by digit, as the tap wrote them: 0.3 is a multiple of 0.1. Nothing outside the SCHEMA is ever fetched.
-A line that is no RECORD is left to the decoder, which rejects it.
-
-Measured on one core, messages of 475 bytes with 11 columns: 10,000 records/s; decoding alone does 550,000.
+A line that is no RECORD is left to the decoder, which rejects it. jsonschema-rs passes the records that are valid, all
+of them as a rule; jsonschema has the last word on the others, and says the reason.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,13 +20,17 @@ import simplejson
 from bridge.errors import DataError
 from bridge.protocol.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.protocol.decode.exact import Reject
+from bridge.protocol.schema.quick_rules import formats_of, is_multiple, quick_check
 
 _HINT = "set `rejects.validate: types`, or ask the tap's authors to correct the SCHEMA"
 
 
 def rules_text(schema: Mapping[str, Any], stream: str) -> bytes:
     """The SCHEMA as `Rules` reads it. Raises `DataError` if no record can be checked against it."""
-    text: str = simplejson.dumps(schema, use_decimal=True)
+    try:
+        text: str = simplejson.dumps(schema, use_decimal=True)
+    except ValueError as error:  # NaN
+        raise _unusable(stream, str(error)) from error
     Rules(text.encode(), stream)
     return text.encode()
 
@@ -45,12 +47,15 @@ class Rules:
             self._validator = validator_of(schema, formats=True)
             self._validator.check_schema(schema)
         except SchemaError as error:
-            raise self._unusable(error.message) from error
+            raise _unusable(self._stream, error.message) from error
+        self._accepts = quick_check(schema, draft_of(schema))
 
     def rejects(self, data: bytes) -> list[Reject]:
         """The RECORD lines that break a rule, each with the first one that it breaks; lines count from 0."""
         result = []
         for number, line in enumerate(lines_of(data)):
+            if self._accepts and self._accepts(line):
+                continue
             try:
                 self._check(line)
             except RecordRejected as rejected:
@@ -73,14 +78,15 @@ class Rules:
         except RecursionError:
             raise RecordRejected("nested too deep to be validated") from None
         except Unresolvable as error:
-            raise self._unusable(f"{error.ref} cannot be found in it") from error
+            raise _unusable(self._stream, f"{error.ref} cannot be found in it") from error
         except re.error as error:
-            raise self._unusable(f"{error.pattern!r} is no pattern here") from error
+            raise _unusable(self._stream, f"{error.pattern!r} is no pattern here") from error
         if broken is not None:
             raise RecordRejected(_reason(broken), tuple(broken.absolute_path))
 
-    def _unusable(self, why: str) -> DataError:
-        return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=self._stream, why=why)
+
+def _unusable(stream: str, why: str) -> DataError:
+    return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=stream, why=why)
 
 
 def without_lines(data: bytes, numbers: set[int]) -> tuple[bytes, list[int]]:
@@ -118,7 +124,7 @@ def validator_of(schema: Any, *, formats: bool = False) -> Any:
     from referencing import Registry
 
     kind = draft_of(schema)
-    return kind(schema, format_checker=kind.FORMAT_CHECKER if formats else None, registry=Registry())
+    return kind(schema, format_checker=formats_of(kind) if formats else None, registry=Registry())
 
 
 @cache
@@ -138,33 +144,12 @@ def _is_number(_: Any, value: Any) -> bool:
 
 def _is_integer(_: Any, value: Any) -> bool:
     if isinstance(value, Decimal):
-        return _ratio_is_whole(value, 1)
+        return is_multiple(value, 1)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _multiple_of(validator: Any, divisor: Any, value: Any, _: Any) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    if validator.is_type(value, "number") and not _ratio_is_whole(value, divisor):
+    if validator.is_type(value, "number") and not is_multiple(value, divisor):
         yield ValidationError("not a multiple")
-
-
-def _ratio_is_whole(value: int | float | Decimal, divisor: int | Decimal) -> bool:
-    """Whether value / divisor is a whole number, of however many digits."""
-    if isinstance(value, float):
-        return False  # NaN or Infinity
-    (top, up), (bottom, down) = _scaled(value), _scaled(divisor)
-    if up >= down:
-        return bool(top * pow(10, up - down, bottom) % bottom == 0)
-    if not top or down - up > math.log10(abs(top)) + 1:
-        return not top
-    return bool(top % (bottom * 10 ** (down - up)) == 0)
-
-
-def _scaled(number: int | Decimal) -> tuple[int, int]:
-    """Digits and exponent: number = digits * 10 ** exponent."""
-    if isinstance(number, int):
-        return number, 0
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    return int(Decimal((sign, digits, 0))), exponent

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from bridge.load.spark.session import Session
+from bridge.load.spark.shipping import map_in_arrow
 
 Answer = tuple[int, int, bool, float]
 
@@ -43,7 +45,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     session = Session("local[1]", {}, folder / "scratch", folder / "log")
     try:
         columns = "connections bigint, rows bigint, pandas boolean, seconds double"
-        job = session.spark.range(0, 3, 1, 1).mapInArrow(task(), columns)
+        job = map_in_arrow(session.spark.range(0, 3, 1, 1), task(), columns)
         return [(row.connections, row.rows, row.pandas, row.seconds) for _ in range(15) for row in job.collect()]
     finally:
         session.close(hurry=True)
@@ -58,6 +60,29 @@ def test_rows_are_not_held_back(answers: list[Answer]) -> None:
 def test_a_worker_imports_no_pandas(answers: list[Answer]) -> None:
     """pyarrow would, at the first report of each worker, for a quarter of a second."""
     assert not any(pandas for _, _, pandas, _ in answers)
+
+
+WITHOUT_PANDAS = """
+import sys
+from pathlib import Path
+from bridge.load.spark.worker import _NoPandas
+sys.meta_path.insert(0, _NoPandas)
+import pyarrow as pa
+from bridge.load.spark.session import Session
+from bridge.load.spark.shipping import map_in_arrow
+session = Session("local[1]", {}, Path("scratch"), Path("log"))
+rows = session.spark.createDataFrame(pa.table({"id": [1, 2]}))
+print(sum(row.id for row in map_in_arrow(rows, lambda batches: batches, "id bigint").collect()))
+session.close(hurry=True)
+"""
+
+
+def test_nothing_asks_for_pandas(tmp_path: Path) -> None:
+    """pyspark's own `mapInArrow` does, although it does not use it; no dependency of ours brings it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANDAS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "3\n", done.stderr
 
 
 WITHOUT_NUMPY = """
