@@ -78,16 +78,15 @@ def _with_tap(selection: Selection, *, quiet: bool) -> Selection:
     """The selection with the tap of `--pip-url`, installed if it is not yet, after all else was checked."""
     if not selection.pip_url or selection.to is None:
         return selection
-    from bridge.load.tap.venv import Installation, Venv, package_of
+    from bridge.load.tap.venv import Installation, Venv
 
-    package = package_of(selection.pip_url)
-    (chosen,) = replace(selection, tap=selection.tap or package).pipelines()
-    argv = chosen.pipeline.source.argv if selection.tap else []
+    (chosen,) = (selection if selection.tap is not None else replace(selection, tap="tap")).pipelines()
+    argv = chosen.pipeline.source.argv if selection.tap is not None else []
     venv, screen = Venv(chosen.home, selection.pip_url), console(err=True)
-    with nullcontext() if quiet else screen.status(f"installing {package}"):
+    with nullcontext() if quiet else screen.status(f"installing {venv.package}"):
         installed = venv.install(Installation(Path.cwd(), [] if not argv or "/" in argv[0] else argv[:1]))
     if installed and not quiet:
-        screen.print(f"{package} installed in {venv.root}", soft_wrap=True, markup=False)
+        screen.print(f"{venv.package} installed in {venv.root}", soft_wrap=True, markup=False)
     return selection if argv else replace(selection, tap=venv.only_tap())
 
 

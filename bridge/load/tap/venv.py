@@ -63,7 +63,9 @@ class Venv:
 
     def __init__(self, home: Path, pip_url: str) -> None:
         self._pip_url = pip_url
-        self.root = home / "taps" / f"{package_of(pip_url)}-{sha256(pip_url.encode()).hexdigest()[:8]}"
+        self.package = _slug(pip_url)
+        """A name that people recognise and that holds no secret: of the package or the repository."""
+        self.root = home / "taps" / f"{self.package}-{sha256(pip_url.encode()).hexdigest()[:8]}"
         self.bin = self.root / "venv" / "bin"
         self.lock = self.root / "requirements.lock"
 
@@ -212,8 +214,7 @@ def _last_lines(*outputs: str) -> str:
     return "\n".join(lines[-_SHOWN_LINES:])
 
 
-def package_of(pip_url: str) -> str:
-    """The package or the repository, as far as people recognise it: a name for a folder, which holds no secret."""
+def _slug(pip_url: str) -> str:
     first = next((part for part in shlex.split(pip_url) if not part.startswith("-")), "tap")
     name = Path(urlsplit(first).path).name if "/" in first else first
     name = name.split("-")[0] if name.endswith(".whl") else name

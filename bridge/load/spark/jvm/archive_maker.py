@@ -41,7 +41,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
     rm -rf "$2"
     kill -s 0 -- "-$1" 2>/dev/null || exit
     sleep 0.2
-done
+dump
 """
 # The shell ends at once, so the maker has no parent that would have to wait for it.
 _DETACHED = '"$@" </dev/null >/dev/null 2>&1 &'
@@ -116,9 +116,9 @@ def _only_one() -> Iterator[Path]:
 def _dump(base: Path) -> None:
     """Write the classes of Java itself: that takes a second. Only G1 writes objects, too, which every JVM can read."""
     command = [find_java().program, "-Xshare:dump", "-XX:+UseG1GC", f"-XX:SharedArchiveFile={base}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
+    dump = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if dump.returncode:
+        raise RuntimeError(dump.stdout + dump.stderr)
 
 
 def _run(scratch: Path, draft: Path) -> None:

@@ -111,12 +111,12 @@ def _java(program: str, named_by: str, passed_over: str = "") -> Java:
 def _asked(program: str) -> str:
     """The version that a Java tells."""
     try:
-        done = subprocess.run(
+        answer = subprocess.run(
             [program, "-version"], capture_output=True, text=True, check=False, timeout=_PATIENCE, errors="replace"
         )
     except subprocess.TimeoutExpired:
         return ""
     except OSError:
         return _BROKEN
-    match = re.search(r'version "([^"]+)"', done.stderr)
-    return _BROKEN if done.returncode else match[1] if match else ""
+    match = re.search(r'version "([^"]+)"', answer.stderr)
+    return _BROKEN if answer.returncode else match[1] if match else ""

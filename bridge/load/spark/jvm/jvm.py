@@ -23,7 +23,9 @@ from bridge.settings.redact import SPARK_SECRET
 _POLL = 0.02
 """Seconds between two checks for the port on which the JVM listens."""
 _LEAVE = 60
-"""Seconds that a JVM which is to leave its class data may take."""
+"""Seconds that a JVM may take to end."""
+_LEAVE_DATA = 300
+"""The same, if it is to leave its class data: on a busy machine that takes minutes."""
 _LOOK = 0.5
 """Seconds between two checks of its log for a failure."""
 _PATIENCE = 300.0
@@ -237,7 +239,7 @@ class Jvm:
         with suppress(OSError):
             self.process.stdin.close()  # type: ignore[union-attr]
         try:
-            self.process.wait(timeout=_LEAVE)
+            self.process.wait(timeout=_LEAVE_DATA if self.leaves_class_data else _LEAVE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
