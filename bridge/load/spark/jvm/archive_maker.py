@@ -41,7 +41,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
     rm -rf "$2"
     kill -s 0 -- "-$1" 2>/dev/null || exit
     sleep 0.2
-dump
+done
 """
 # The shell ends at once, so the maker has no parent that would have to wait for it.
 _DETACHED = '"$@" </dev/null >/dev/null 2>&1 &'
