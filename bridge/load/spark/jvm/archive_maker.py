@@ -93,10 +93,15 @@ def make() -> None:
             return
         archive.begin()
         draft = scratch / "classes.jsa"
-        if archive.base:
-            _dump(archive.base)
-        _run(scratch, draft)
-        archive.keep(draft)
+        try:
+            if archive.base:
+                _dump(archive.base)
+            _run(scratch, draft)
+            archive.keep(draft)
+        except BaseException:
+            if archive.base:
+                archive.base.unlink(missing_ok=True)
+            raise
         tidy()
 
 
