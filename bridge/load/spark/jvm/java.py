@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from bridge.errors import EngineError, SettingsError
@@ -74,7 +75,8 @@ def spark_home() -> Path:
     """Where Spark is, as pyspark finds it."""
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
-    spec = importlib.util.find_spec("pyspark")
+    # By path first: finders that others have added may import, and only one thread may import pyspark.
+    spec = PathFinder.find_spec("pyspark") or importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EngineError("pyspark is not installed", hint="pip install singer-bridge brings it: install it anew")
     return Path(spec.origin).parent
