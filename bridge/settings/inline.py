@@ -41,6 +41,7 @@ def inline_pipeline(
     bucket: str,
     environ: Mapping[str, str],
     tap: str | None = None,
+    pip_url: str | None = None,
     tap_config: str | None = None,
     catalog: str | None = None,
     load_method: str | None = None,
@@ -54,9 +55,11 @@ def inline_pipeline(
     if wrong := pipeline_name(name):
         raise place.error(("name",), *wrong)
     if tap is None and (tap_config or catalog):
-        raise SettingsError("--tap-config and --catalog need a tap", hint="add --tap")
+        raise SettingsError("--tap-config and --catalog need a tap", hint="add --tap, or --pip-url")
     config, expanded = _inline_config(tap_config, Variables(environ))
-    source = {"tap": tap, "config": config, "catalog": catalog}
+    source: dict[str, Any] = {"tap": tap, "pip_url": pip_url, "config": config, "catalog": catalog}
+    if pip_url and not catalog:  # nobody has seen this tap yet, and many send only what is selected
+        source["select"] = ["*"]
     destination = {"bucket": bucket, "load_method": "auto" if load_method is None else load_method}
     try:
         # Source refuses an empty tap, rightly; verbs that only look at the bucket have none.

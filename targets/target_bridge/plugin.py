@@ -82,7 +82,7 @@ def _definition(about: dict[str, Any], name: str, label: str, description: str) 
 
 _UNRATED = {"quality": "unknown"}
 """The hub rates a plugin itself."""
-_SPARK = {"prereq": "Java 17 or newer: `java` on the PATH, or JAVA_HOME."}
+_SPARK = {"prereq": "None on Linux and macOS, with x86-64 or ARM; elsewhere Java 17 or newer."}
 
 
 def _page(domain: str, more: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Programs that come from Debian's packages."""
+"""Programs of this machine: from Debian's packages, or not to be found."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,13 @@ def debian_program(program: str, package: str) -> str:
     if not path:
         pytest.skip(f"the package {package} has no {program}")
     return path
+
+
+def path_without(program: str, folder: Path) -> str:
+    """A PATH of one new folder, with all that is on ours but one program."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for path in Path(place).glob("*"):
+            if path.name != program and not (folder / path.name).is_symlink():
+                (folder / path.name).symlink_to(path)
+    return str(folder)

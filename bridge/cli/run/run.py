@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from bridge.cli.flags import explain, variables
 from bridge.cli.options import json_option, pipelines_verb, streams_option
 from bridge.cli.param_types import DURATION
 from bridge.cli.selection import ChosenPipeline, Selection
-from bridge.cli.show import as_json
+from bridge.cli.show import as_json, console
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
 from bridge.settings.values.request import FLAGS, Request
@@ -34,6 +36,7 @@ def _request_options(function: Callable[..., int]) -> Callable[..., int]:
 @pipelines_verb
 @click.option("--keep-going", is_flag=True, help="With several pipelines: go on after one failed.")
 @click.option("--tap", metavar="COMMAND", help="Tap to run, with its flags; needs --to.")
+@click.option("--pip-url", metavar="P", help="Package to install the tap from, if it is not yet; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
 @click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
@@ -52,13 +55,14 @@ def run(selection: Selection, **asked: Any) -> int:
 
     \b
     singer-bridge run flights
-    singer-bridge run --tap "tap-x --flag" --tap-config config.json --to ./lake --name x
+    singer-bridge run --pip-url tap-x --tap-config config.json --to ./lake --name x
     """
     from bridge.load.run.result import Result
 
     several = selection.several
     try:
         _check(asked, several=several)
+        selection = _with_tap(selection, quiet=asked["quiet"] or asked["json_output"])
         return _run(selection, _chosen(selection, recorded=not asked["dry_run"]), asked)
     except BridgeError as error:
         if not asked["json_output"]:
@@ -68,6 +72,22 @@ def run(selection: Selection, **asked: Any) -> int:
         result = Result("", selection.pipeline_name or ", ".join(selection.names), error=error).to_json()
         as_json([result] if several else result)
         return report(error)
+
+
+def _with_tap(selection: Selection, *, quiet: bool) -> Selection:
+    """The selection with the tap of `--pip-url`, installed if it is not yet, after all else was checked."""
+    if not selection.pip_url or selection.to is None:
+        return selection
+    from bridge.load.tap.venv import Installation, Venv
+
+    (chosen,) = (selection if selection.tap is not None else replace(selection, tap="tap")).pipelines()
+    argv = chosen.pipeline.source.argv if selection.tap is not None else []
+    venv, screen = Venv(chosen.home, selection.pip_url), console(err=True)
+    with nullcontext() if quiet else screen.status(f"installing {venv.package}"):
+        installed = venv.install(Installation(Path.cwd(), [] if not argv or "/" in argv[0] else argv[:1]))
+    if installed and not quiet:
+        screen.print(f"{venv.package} installed in {venv.root}", soft_wrap=True, markup=False)
+    return selection if argv else replace(selection, tap=venv.only_tap())
 
 
 def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:

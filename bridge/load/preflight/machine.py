@@ -17,7 +17,7 @@ from bridge.findings import Check, Finding, fine, warning
 from bridge.lake.storage.local.folders import nearest
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.spark.jvm.class_archive import VARIABLE, archives_folder
-from bridge.load.spark.jvm.java import check_version, find_java, java_version
+from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import class_archive
 
 
@@ -67,8 +67,9 @@ def _compiled_reader() -> Iterator[Finding]:
 
 
 def _java() -> Iterator[Finding]:
-    check_version()
-    yield fine("java", f"{java_version() or 'of an unknown version'} at {find_java()}")
+    java = find_java()
+    passed_over = f"; {java.passed_over}" if java.passed_over else ""
+    yield fine("java", f"{java.version or 'of an unknown version'} by {java.named_by}, {java.program}{passed_over}")
 
 
 def _archive() -> Iterator[Finding]:

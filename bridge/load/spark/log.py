@@ -19,4 +19,4 @@ appender.err.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 def tail(log: Path) -> str:
     """The end of the log, as a hint."""
     lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
-    return "the end of Spark's log:\n" + "\n".join(lines) if lines else "check that Java 17 or newer is installed"
+    return "the end of Spark's log:\n" + "\n".join(lines) if lines else "`singer-bridge doctor` says which Java is used"

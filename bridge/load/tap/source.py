@@ -239,7 +239,7 @@ class Source:
             hint = "this tap has no --discover, so its streams cannot be chosen; run it without --stream"
             raise SettingsError("--stream needs a catalog", hint=hint)
         for setting, given in (
-            ("source.select", self.pipeline.source.select),
+            ("source.select", self.pipeline.source.select not in ([], ["*"])),
             ("streams", wants_catalog(self.pipeline)),
             ("source.parallelism", self.pipeline.source.parallelism != 1),
         ):

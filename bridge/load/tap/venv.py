@@ -38,6 +38,7 @@ from bridge.settings.redact import learn, redactor, worth_hiding
 
 _SHOWN_LINES = 15
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OF_A_VENV = re.compile(r"python|pip|activate|deactivate|pydoc")
 _HEADER = "# What `singer-bridge install` chose; `--upgrade` chooses anew.\n"
 _WITH_VALUE = {"-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--trusted-host", "--index-strategy"}
 _REQUIRING = {"-e", "--editable", "-r", "--requirement", "-c", "--constraint"}
@@ -62,7 +63,9 @@ class Venv:
 
     def __init__(self, home: Path, pip_url: str) -> None:
         self._pip_url = pip_url
-        self.root = home / "taps" / f"{_slug(pip_url)}-{sha256(pip_url.encode()).hexdigest()[:8]}"
+        self.package = _slug(pip_url)
+        """A name that people recognise and that holds no secret: of the package or the repository."""
+        self.root = home / "taps" / f"{self.package}-{sha256(pip_url.encode()).hexdigest()[:8]}"
         self.bin = self.root / "venv" / "bin"
         self.lock = self.root / "requirements.lock"
 
@@ -94,6 +97,18 @@ class Venv:
     def packages(self) -> list[str]:
         """The packages in the lock file, one `name==version` each; empty when there is none."""
         return _requirements(self.lock.read_text()) if self.lock.exists() else []
+
+    def only_tap(self) -> str:
+        """The program that is the tap, by its name `tap...`. Raises `TapError` if there are several, or none."""
+        names = sorted(path.name for path in self.bin.iterdir() if os.access(path, os.X_OK) and path.is_file())
+        taps = [name for name in names if name.startswith("tap")]
+        if len(taps) == 1:
+            return taps[0]
+        if taps:
+            raise TapError("the package has several taps", hint=f"say which one: --tap, one of {', '.join(taps)}")
+        others = ", ".join(name for name in names if not _OF_A_VENV.match(name))
+        hint = f"if its tap has another name, give it as --tap; it installed: {others or 'no program'}"
+        raise TapError("the package has no program whose name begins with tap", hint=hint)
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
@@ -180,7 +195,7 @@ class _Installer:
         )
         if result.returncode:
             output = self.redact(_last_lines(result.stdout, result.stderr).encode()).decode("utf-8", "replace")
-            hint = f"check source.pip_url and the network; uv said:\n{output}"
+            hint = f"check its name in pip_url and the network; uv said:\n{output}"
             raise TapError("the tap cannot be installed", hint=hint)
         return result.stdout
 
@@ -200,7 +215,6 @@ def _last_lines(*outputs: str) -> str:
 
 
 def _slug(pip_url: str) -> str:
-    """A folder name that people recognise and that holds no secret: the package or the repository."""
     first = next((part for part in shlex.split(pip_url) if not part.startswith("-")), "tap")
     name = Path(urlsplit(first).path).name if "/" in first else first
     name = name.split("-")[0] if name.endswith(".whl") else name

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.load.spark.jvm.class_archive import VARIABLE, archives_folder, tidy
+from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import class_archive
 from bridge.settings.options import is_local
 
@@ -92,8 +93,15 @@ def make() -> None:
             return
         archive.begin()
         draft = scratch / "classes.jsa"
-        _run(scratch, draft)
-        archive.keep(draft)
+        try:
+            if archive.base:
+                _dump(archive.base)
+            _run(scratch, draft)
+            archive.keep(draft)
+        except BaseException:
+            if archive.base:
+                archive.base.unlink(missing_ok=True)
+            raise
         tidy()
 
 
@@ -108,6 +116,14 @@ def _only_one() -> Iterator[Path]:
             yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _dump(base: Path) -> None:
+    """Write the classes of Java itself: that takes a second. Only G1 writes objects, too, which every JVM can read."""
+    command = [find_java().program, "-Xshare:dump", "-XX:+UseG1GC", f"-XX:SharedArchiveFile={base}"]
+    dump = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if dump.returncode:
+        raise RuntimeError(dump.stdout + dump.stderr)
 
 
 def _run(scratch: Path, draft: Path) -> None:

@@ -27,7 +27,7 @@ _UNUSED = timedelta(days=10)
 """After so long without use an archive is deleted."""
 _OF_NOBODY = timedelta(days=1)
 """The same, where no file beside it notes whose it is, such as one that an earlier version made."""
-_SUFFIXES = (".jsa", ".origin", ".missed", ".tried", ".command", ".draft")
+_SUFFIXES = (".jsa", ".base", ".origin", ".missed", ".tried", ".command", ".draft")
 _ATTEMPTS = 3
 """After so many attempts that did not end with an archive, only a person starts another."""
 
@@ -43,13 +43,17 @@ class ClassArchive:
     def __init__(self, java: str, jars: Path) -> None:
         self._origin = [str(Path(java).resolve()), str(jars)]
         self.path = archives_folder() / f"{_key(self._origin)}.jsa"
+        whole = (Path(java).resolve().parent.parent / "lib/server/classes.jsa").exists()
+        self.base = None if whole else self.path.with_suffix(".base")
+        """The archive of Java's own classes, where Java comes without: this one goes on from it, by its path."""
         self._misses, self._attempts = self.path.with_suffix(".missed"), self.path.with_suffix(".tried")
 
     def options(self) -> list[str]:
         """The options of a JVM that starts now: read the archive, or write one. Notes that it was used, or missed."""
         if draft := being_made():
             # It warns of each class that it leaves out: hundreds of lines in Spark's log that help nobody.
-            return [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds*=error"]
+            base = [f"-XX:SharedArchiveFile={self.base}"] if self.base else []
+            return [*base, f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds*=error"]
         with suppress(OSError):  # there is none, or we may not change it
             os.utime(self.path)
         if self.path.exists():
@@ -167,12 +171,13 @@ def tidy() -> None:
             if path.suffix in _SUFFIXES and path.exists() and _is_useless(path):
                 path.unlink(missing_ok=True)
                 if path.suffix == ".jsa":
-                    _origin_of(path).unlink(missing_ok=True)
+                    for beside in (_origin_of(path), path.with_suffix(".base")):
+                        beside.unlink(missing_ok=True)
 
 
 def _is_useless(path: Path) -> bool:
     unused = timedelta(seconds=time.time() - path.stat().st_mtime)
-    if path.suffix == ".origin":  # it stands a moment before its archive
+    if path.suffix in (".origin", ".base"):  # they stand a moment before their archive
         return not path.with_suffix(".jsa").exists() and unused > _OF_NOBODY
     if path.suffix != ".jsa":
         return unused > _UNUSED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import signal
@@ -16,7 +15,7 @@ from pathlib import Path
 from bridge.durations import duration
 from bridge.errors import BridgeError, EngineError, SettingsError
 from bridge.load.spark.jvm.class_archive import ClassArchive, JvmCommand, being_made
-from bridge.load.spark.jvm.java import check_version, find_java
+from bridge.load.spark.jvm.java import VECTOR, Java, find_java, spark_home
 from bridge.load.spark.log import LOG4J
 from bridge.settings.options import is_local
 from bridge.settings.redact import SPARK_SECRET
@@ -24,7 +23,9 @@ from bridge.settings.redact import SPARK_SECRET
 _POLL = 0.02
 """Seconds between two checks for the port on which the JVM listens."""
 _LEAVE = 60
-"""Seconds that a JVM which is to leave its class data may take."""
+"""Seconds that a JVM may take to end."""
+_LEAVE_DATA = 300
+"""The same, if it is to leave its class data: on a busy machine that takes minutes."""
 _LOOK = 0.5
 """Seconds between two checks of its log for a failure."""
 _PATIENCE = 300.0
@@ -39,6 +40,26 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
     sleep 1
 done
 kill -9 "$0"
+"""
+# What `spark-submit` does, for pyspark's own Spark: a JVM works out the JVM's command, and prints it as words that end
+# with a zero byte, the first of them empty. A module is left out that not every Java has, and few use.
+# Of the class path, a folder that is not there and a jar's second mention: with either, Java 21 ignores its archive.
+_SUBMIT = f"""
+. "$SPARK_HOME/bin/load-spark-env.sh"
+export PYTHONHASHSEED=0
+words=() absent=
+[ -d "$SPARK_HOME/conf" ] || absent=$SPARK_HOME/conf:
+while IFS= read -r -d '' word; do
+    word=${{word#$'\\n'}}
+    if [[ $word = *":$SPARK_HOME/jars/*" ]]; then
+        word=${{word%"$SPARK_HOME/jars/*"}} word=${{word#"$absent"}}
+        for jar in "$SPARK_HOME"/jars/*.jar; do [[ :$word = *":$jar:"* ]] || word+=$jar:; done
+        word=${{word%:}}
+    fi
+    [ "$word" = --add-modules={VECTOR} ] || words+=("$word")
+done < <("$0" -Xmx128m -cp "$SPARK_HOME/jars/*" org.apache.spark.launcher.Main org.apache.spark.deploy.SparkSubmit "$@")
+[ ${{#words[@]}} -gt 1 ] || exit 1
+exec "${{words[@]:1}}"
 """
 
 LITERAL = {"spark.sql.variable.substitute": "false"}
@@ -110,29 +131,35 @@ class Jvm:
         self.log, self.local, self.wanted_python = log, is_local(master), conf.get("spark.pyspark.python")
         self._folder = folder
         self.patience = _PATIENCE
-        check_version()
+        java, home = find_java(), spark_home()
+        if master.startswith("local-cluster") and not java.has_vector:
+            hint = "set JAVA_HOME to a JDK, or spark.master to local[*]"
+            raise SettingsError(f"{master} needs a Java with the module {VECTOR}", hint=hint, java=java.program)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(LOG4J)
-        home = _spark_home()
-        archive = class_archive() if self.local else None
+        archive = ClassArchive(java.program, home / "jars") if self.local else None
         self.conf = session_conf(master, conf, folder, archive.options() if archive else [])
         self.process: subprocess.Popen[bytes] | None = None
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             self._info = tempfile.TemporaryDirectory(prefix="jvm-", dir=folder)  # a secret will be in it
-            self.process = self._start(home)
+            self.process = self._start(java, home)
 
-    def _start(self, home: Path) -> subprocess.Popen[bytes]:
+    def _start(self, java: Java, home: Path) -> subprocess.Popen[bytes]:
         # Everyone can read the command line: secrets reach the JVM through its socket, when the context starts.
         shown = [f"{key}={value}" for key, value in self.conf.items() if not SPARK_SECRET.search(key)]
-        command = [str(home / "bin" / "spark-submit"), *(word for each in shown for word in ("--conf", each))]
-        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        self._command = JvmCommand(find_java(), home, command, self._folder)
+        words = [word for each in shown for word in ("--conf", each)]
+        words += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        command = ["bash", "-c", _SUBMIT, java.program, *words]
+        if java.has_vector and "SPARK_HOME" in os.environ:  # whose scripts may differ
+            command = [str(home / "bin" / "spark-submit"), *words]
+        self._command = JvmCommand(java.program, home, command, self._folder)
         environ = os.environ | {
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{self._info.name}/info",
         }
         if environ.get("LC_ALL") in ("C", "POSIX"):  # Python reads paths as UTF-8 there, Java refuses all but ASCII
             environ["LC_ALL"] = "C.UTF-8"
+        environ["SPARK_HOME"] = str(home)
         noted = self._command.read()
         self._given = None if noted else environ
         if noted:
@@ -212,7 +239,7 @@ class Jvm:
         with suppress(OSError):
             self.process.stdin.close()  # type: ignore[union-attr]
         try:
-            self.process.wait(timeout=_LEAVE)
+            self.process.wait(timeout=_LEAVE_DATA if self.leaves_class_data else _LEAVE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -229,19 +256,9 @@ def _retrying(master: str) -> str:
     return f"{master[:-1]},4]" if master.startswith("local[") and "," not in master else master
 
 
-def _spark_home() -> Path:
-    """Where Spark is, as pyspark finds it."""
-    if home := os.environ.get("SPARK_HOME"):
-        return Path(home)
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise EngineError("pyspark is not installed", hint="pip install singer-bridge brings it: install it anew")
-    return Path(spec.origin).parent
-
-
 def class_archive() -> ClassArchive | None:
     """The archive of the Java and the Spark that a run uses, whether it exists or not; None if one is missing."""
     try:
-        return ClassArchive(find_java(), _spark_home() / "jars")
+        return ClassArchive(find_java().program, spark_home() / "jars")
     except (BridgeError, FileNotFoundError):
         return None

