@@ -171,10 +171,9 @@ def test_what_is_released(tmp_path: Path) -> None:
     subprocess.run(["make", "dist", f"DIST={tmp_path}"], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
     wheels = {file.name.rpartition("-")[2]: file for file in tmp_path.glob("*.whl")}
     assert wheels.keys() >= {"any.whl", f"manylinux_2_17_{platform.machine()}.whl"}
-    shown = subprocess.run(
-        [UV, "run", "--quiet", "--no-project", "--with", "auditwheel", "auditwheel", "show", wheels[f"manylinux_2_17_{platform.machine()}.whl"]],
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
+    with_reader = wheels[f"manylinux_2_17_{platform.machine()}.whl"]
+    words = ["run", "--quiet", "--no-project", "--with", "auditwheel", "auditwheel", "show", with_reader]
+    shown = subprocess.run([UV, *words], capture_output=True, text=True, check=True, timeout=INSTALL_SECONDS).stdout
     assert "manylinux_2_17" in shown.replace("\n", " ")
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--find-links", tmp_path]
     subprocess.run([*argv, "--dest", tmp_path / "got", "singer-bridge"], check=True, timeout=INSTALL_SECONDS)

@@ -8,7 +8,7 @@ import string
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice, takewhile
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, json, structs
 
@@ -334,32 +334,6 @@ def ids_ahead(ids: Sequence[str], now: datetime) -> Sequence[str]:
     """Those at the head of these ids, newest first, whose clock was ahead of `now`."""
     latest = f"{now + SKEW:{_SECOND}}~"
     return list(takewhile(lambda run: run > latest, ids))
-
-
-class _Remembered:
-    """See `remembered`."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._read, self._listed = dict[str, bytes | None](), dict[str, list[str]]()
-
-    def read(self, key: str) -> bytes | None:
-        if key not in self._read:
-            self._read[key] = self._storage.read(key)
-        return self._read[key]
-
-    def list(self, prefix: str) -> Iterator[str]:
-        if prefix not in self._listed:
-            self._listed[prefix] = [*self._storage.list(prefix)]
-        return iter(self._listed[prefix])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-
-def remembered(storage: Storage) -> Storage:
-    """The storage, each record of which is read once: for a run that holds the pipeline, so all others have ended."""
-    return cast(Storage, _Remembered(storage))
 
 
 def log_key(pipeline: str, run: str) -> str:

@@ -54,16 +54,16 @@ def _packages() -> Iterator[Finding]:
 
 def _compiled_reader() -> Iterator[Finding]:
     """Nothing is wrong without one: only speed depends on it."""
-    from bridge.protocol.decode import compiled  # here: it loads pyarrow
+    from bridge.protocol.decode import native  # here: it loads pyarrow
 
-    if not compiled.PROBLEM:
+    if not native.PROBLEM:
         yield fine("compiled reader", "it reads the tap's lines")
         return
     fix = (
         "where speed matters: pip install --force-reinstall --no-deps singer-bridge, whose wheel for this platform has "
         "it; an installation from a clone builds it where Rust's cargo is on PATH"
     )
-    yield warning("compiled reader", f"large loads are slower without it: {compiled.PROBLEM}", fix)
+    yield warning("compiled reader", f"large loads are slower without it: {native.PROBLEM}", fix)
 
 
 def _java() -> Iterator[Finding]:

@@ -24,17 +24,7 @@ from msgspec import Struct
 from bridge.errors import BridgeError, EngineError
 from bridge.load.spark.jvm.diagnosis import of_spark, of_this_process
 from bridge.load.spark.jvm.jvm import Jvm
-from bridge.load.spark.shipping import (
-    AT_ONCE,
-    REPORT_IT,
-    batches_in,
-    bundles_of,
-    cores,
-    executor_task,
-    map_in_arrow,
-    spread,
-)
-from bridge.load.spark.worker import REPORTS, same
+from bridge.load.spark.shipping import AT_ONCE, REPORT_IT, batches_in, bundles_of, cores, loaded, spread, warm_up
 from bridge.load.spool.folder import SealedBatch
 from bridge.load.spool.spool import Spool
 from bridge.load.write.context import WriteContext
@@ -66,12 +56,6 @@ _START = 8
 """How many jobs Spark could do in the time that it takes to start."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
-
-
-def warm_up(spark: SparkSession, tasks: int) -> None:
-    """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
-    with suppress(Exception):  # if something is wrong, the query fails with it
-        map_in_arrow(spark.range(0, tasks, 1, tasks), same, "id bigint").collect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +340,9 @@ class Engine:
             if self._context.in_bucket:
                 # At least those whose files were listed: Spark calls again for later ones, and there is nothing to do.
                 frame = bundles_of(frame.sparkSession, sealed[:AT_ONCE])
-            parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
-            spread = frame.repartition(parts) if parts > 1 else frame
             context = self._context_now()
-            rows = map_in_arrow(spread, executor_task(context, self._shipped), REPORTS).collect()
-            self._deliver(rows, self._transformed(spread, context, {row.seq for row in rows}))
+            parts, rows = loaded(frame, bundles, context, self._shipped)
+            self._deliver(rows, self._transformed(parts, context, {row.seq for row in rows}))
         except BaseException as error:
             self.fail(error)
             raise

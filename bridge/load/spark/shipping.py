@@ -11,6 +11,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,7 @@ from msgspec import Struct, convert, json
 
 import bridge
 from bridge.errors import EngineError
-from bridge.load.spark.worker import REPORTS
+from bridge.load.spark.worker import REPORTS, same
 from bridge.load.spool.folder import SealedBatch, SpoolFolder
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import Failure, raise_failure
@@ -91,11 +92,6 @@ def bundles_of(spark: SparkSession, batches: Sequence[SealedBatch]) -> DataFrame
     return spark.createDataFrame(rows, _BUNDLES)
 
 
-def executor_task(context: WriteContext, shipped: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that an executor runs on bundles."""
-    return _on_executor("load", pickle.dumps(context), shipped)
-
-
 def executor_work(
     work: Callable[[WriteContext, Any], Struct], context: WriteContext, payloads: Sequence[Any], shipped: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -138,6 +134,20 @@ def map_in_arrow(
     function = UserDefinedFunction(task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[frame[name] for name in frame.columns])
     return type(frame)(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def warm_up(spark: SparkSession, tasks: int) -> None:
+    """Start the Python workers and their imports while the JVM is busy with the query's first plan."""
+    with suppress(Exception):  # if something is wrong, the query fails with it
+        map_in_arrow(spark.range(0, tasks, 1, tasks), same, "id bigint").collect()
+
+
+def loaded(frame: DataFrame, bundles: int, context: WriteContext, shipped: str | None) -> tuple[DataFrame, list[Any]]:
+    """Load a micro-batch of so many bundles, by one job; return it spread over the cores, and its rows of reports."""
+    parts = min(bundles, frame.sparkSession.sparkContext.defaultParallelism)
+    frame = frame.repartition(parts) if parts > 1 else frame
+    task = _on_executor("load", pickle.dumps(context), shipped)
+    return frame, list(map_in_arrow(frame, task, REPORTS).collect())
 
 
 def spread(

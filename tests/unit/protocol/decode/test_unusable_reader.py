@@ -18,13 +18,13 @@ from bridge.protocol.decode import native
 ROOT = Path(__file__).parents[4]
 PLACE = "bridge/protocol/decode"
 DECODE = """
-from bridge.protocol.decode import compiled, native
+from bridge.protocol.decode import native
 from bridge.protocol.decode.decoder import decode
 from bridge.protocol.schema.table_schema import from_singer
 
 table = from_singer({"type": "object", "properties": {"id": {"type": "integer"}}}, ["id"])
 line = b'{"type":"RECORD","stream":"a","record":{"id":7}}\\n'
-print(native.AVAILABLE, compiled.PROBLEM)
+print(native.AVAILABLE, native.PROBLEM)
 print(decode(line, table, None).table.to_pylist())
 """
 
