@@ -158,8 +158,12 @@ def test_memory_does_not_follow_the_size_of_a_record(without_java: Project, size
     """With as many bytes as the limit allows, the driver has at most 250 MB."""
     sent = stream("users", records=max(7 * _MIB // (size + 300), 3), wide=size)
     settings(without_java, sent, destination={"load_method": "upsert"})
+    # Without pandas, as it is installed: pyarrow loads it where it finds it, 30 MB.
+    (without_java.folder / "hidden").mkdir()
+    (without_java.folder / "hidden/pandas.py").write_text("raise ModuleNotFoundError('pandas')")
+    environ = without_java.environ | {"PYTHONPATH": str(without_java.folder / "hidden")}
     argv = [sys.executable, "-m", "bridge", "run", "smoke", "--json"]
-    process = subprocess.Popen(argv, cwd=without_java.folder, env=without_java.environ, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, cwd=without_java.folder, env=environ, stdout=subprocess.DEVNULL)
     most = 0
     while process.poll() is None:
         with suppress(FileNotFoundError, ProcessLookupError):

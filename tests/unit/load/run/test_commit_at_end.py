@@ -84,7 +84,10 @@ def test_a_run_that_takes_too_long_leaves_all_as_it_was(lake: PagedRuns) -> None
     assert isinstance(result.error, TimedOut)
     assert "left all as it was" in result.error.hint
     lake.settings["commit"]["at"] = "state"
-    result = lake.run(1, timeout=timedelta(seconds=3))
+    for seconds in (3, 10, 30):  # on a busy machine the tap alone takes longer to start
+        result = lake.run(1, timeout=timedelta(seconds=seconds))
+        if result.commits:
+            break
     assert result.error
     assert (result.commits > 0, "what was committed stays" in result.error.hint) == (True, True)
 
