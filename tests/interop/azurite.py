@@ -31,18 +31,14 @@ def azurite() -> Path:
     program = home / "node_modules/.bin/azurite-blob"
     if not program.exists():
         assert shutil.which("npm"), "make interop installs Azurite: install Node.js 20 or later, with npm"
-        home.mkdir(parents=True, exist_ok=True)
-        command = [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--prefix",
-            ".",
-            f"{PACKAGE}@{VERSION}",
-        ]
-        subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL)
+        making = home.with_name(f"{home.name}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        quiet = ["--no-audit", "--no-fund", "--ignore-scripts"]
+        command = ["npm", "install", *quiet, "--prefix", ".", f"{PACKAGE}@{VERSION}"]
+        subprocess.run(command, cwd=making, check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(home, ignore_errors=True)
+        making.replace(home)
     return program
 
 
