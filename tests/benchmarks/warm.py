@@ -59,7 +59,9 @@ class Small:
         config = {"path": str(self.input.singer)}
         source = {"tap": self.tap, "config": config}
         self.file.write_text(
-            json.dumps({"pipelines": {"small": {"source": source, "destination": {"bucket": "lake"}}}})
+            json.dumps(
+                {"pipelines": {"small": {"source": source, "destination": {"bucket": "lake"}, "spark": {"small": 0}}}}
+            )
         )
         (folder / "config.json").write_text(json.dumps(config))
         self.runners = Runners(folder / ".singer-bridge" / "warm", sys.exit)

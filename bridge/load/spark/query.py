@@ -54,6 +54,8 @@ _START_POLL = 0.05
 """Seconds between two checks whether the session is up."""
 _START = 8
 """How many jobs Spark could do in the time that it takes to start."""
+_LETS_GO = 10.0
+"""Seconds that a batch which this process loads has to end, once the run has failed."""
 _GRACE = 60.0
 """Seconds that Spark has for its next step once the run is to end."""
 
@@ -69,9 +71,9 @@ class Finished:
 class Engine:
     """Loads sealed batches, and returns each once, in their order, by `finished`.
 
-    `start` starts the JVM in the background. Until its query is up, a thread of this process loads the batches that
-    have at most `small` bytes, one after the other; then all go to the query. Neither waits for commits: the size of
-    the spool limits how far they get ahead of them.
+    `start` starts the JVM in the background, as more than `small` bytes do. Until its query is up, a thread of this
+    process loads the batches, one after the other, but for those that Spark loads sooner although it has to start; then
+    all go to the query. Neither waits for commits: the size of the spool limits how far they get ahead of them.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Engine:
         self._delivered = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._loading: threading.Thread | None = None
         self._warming: threading.Thread | None = None
         self._session, self._jvm = session, session.jvm if session else None
         self._shipped: str | None = None
@@ -124,6 +127,7 @@ class Engine:
 
     def load(self, batch: SealedBatch) -> None:
         """Load a sealed batch, after those before it."""
+        self.read(batch.size)
         with self._turn:
             self._sealed[batch.seq] = batch
             self._waiting.append(batch)
@@ -132,15 +136,15 @@ class Engine:
     def _next(self) -> None:
         """Hand on the batches whose turn it is; with the lock."""
         while self._waiting and not self._here:
-            if not self.is_up and self._waiting[0].size > self._small:
-                self.read(self._waiting[0].size)
+            if not self.is_up and self._waiting[0].size > _START * self._small:
                 return
             batch = self._waiting.popleft()
             if self.is_up:
                 self._spool.release(batch)
             else:
                 self._here = batch
-                threading.Thread(target=self._load_here, args=(batch,), name="load", daemon=True).start()
+                self._loading = threading.Thread(target=self._load_here, args=(batch,), name="load", daemon=True)
+                self._loading.start()
 
     def _load_here(self, batch: SealedBatch) -> None:
         try:
@@ -262,6 +266,8 @@ class Engine:
             self._jvm.kill()  # not up yet, and may never be: nothing to wait for
         if hurry:
             self.cancel()  # it may hang: nobody is to wait for its answer
+        if self._loading:
+            self._loading.join(timeout=_LETS_GO)  # what it writes after that, the next run deletes
         if self._thread:
             self._thread.join(timeout=60)
         if self._warming and not hurry:
