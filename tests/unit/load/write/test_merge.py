@@ -328,10 +328,10 @@ def test_footers_are_read_once_a_run_and_spare_what_cannot_match(tmp_path: Path)
     """A second merge asks for the ranges of the files only that are new or rewritten; none is opened in vain."""
     table = simple(tmp_path)
     asked: list[tuple[str, Any]] = []
-    do = table.merger._do
-    table.merger._do = lambda work, payloads, *, here: (  # type: ignore[method-assign]
+    do = table.merger._each
+    table.merger._each = lambda work, payloads, *, cost: (
         asked.extend((work.__name__, p) for p in payloads),
-        do(work, payloads, here=here),
+        do(work, payloads, cost=cost),
     )[1]
     table.merge([table.spill([{"id": 25, "v": "new"}])])
     table.merge([table.spill([{"id": 5, "v": "new"}])])
