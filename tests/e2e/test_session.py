@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from bridge.errors import EngineError
+from bridge.errors import EngineError, SettingsError
 from bridge.load.spark.jvm.jvm import Jvm
 from bridge.load.spark.query import Engine
 from bridge.load.spark.session import Session
@@ -97,6 +97,9 @@ def test_a_jvm_that_never_listens_is_killed(tmp_path: Path, monkeypatch: pytest.
     submit.write_text("#!/bin/sh\nexec sleep 600\n")
     submit.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(submit.parents[1]))
+    with pytest.raises(SettingsError, match="SPARK_HOME names no Spark"):
+        Jvm("local[1]", {}, tmp_path / "scratch", tmp_path / "log")
+    (submit.parents[1] / "jars").mkdir()
     jvm = Jvm("local[1]", {}, tmp_path / "scratch", tmp_path / "log")
     jvm.patience = 1.0
     with pytest.raises(EngineError, match="the JVM was not up after 1 s"):

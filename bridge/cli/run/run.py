@@ -55,7 +55,7 @@ def run(selection: Selection, **asked: Any) -> int:
 
     \b
     singer-bridge run flights
-    singer-bridge run --pip-url tap-x --tap-config config.json --to ./lake --name x
+    singer-bridge run --tap tap-x --tap-config config.json --to ./lake --name x
     """
     from bridge.load.run.result import Result
 

@@ -72,8 +72,11 @@ def find_java() -> Java:
 
 
 def spark_home() -> Path:
-    """Where Spark is, as pyspark finds it."""
+    """Where Spark is, as pyspark finds it. Raises `SettingsError` for a `SPARK_HOME` that is none."""
     if home := os.environ.get("SPARK_HOME"):
+        if not Path(home, "jars").is_dir():
+            hint = "correct it, or unset it: pip has brought a Spark"
+            raise SettingsError("SPARK_HOME names no Spark", hint=hint, SPARK_HOME=home)
         return Path(home)
     # By path first: finders that others have added may import, and only one thread may import pyspark.
     spec = PathFinder.find_spec("pyspark") or importlib.util.find_spec("pyspark")
