@@ -1,6 +1,7 @@
 """Deletes what is too old: commit records, run records, logs, rejects, and the files that tables gave up.
 
-It runs after a clean run, while the lease is held, best effort; after a run that failed, for run records and logs only.
+It runs after a clean run that committed or is the first of its hour, while the lease is held, best effort; after a run
+that failed, for run records and logs only.
 Of each kind a run deletes at most `_AT_LEAST`, plus two for each commit it made; of removed files those of so many
 commits, as one commit may remove many. Age is the time in a record or in a run's id, never a file's own time.
 
