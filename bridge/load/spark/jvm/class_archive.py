@@ -96,6 +96,8 @@ _PLAIN = re.compile(r"[\w/.-]+", re.ASCII)
 """A folder that no shell, and no option of Java, has to quote."""
 _OTHERS = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")
 """Variables that change what `spark-submit` does."""
+_HARMLESS = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}
+"""Those that pyspark sets in a process that has had a session: `run --every` starts one after the other."""
 
 
 class Noted(Struct, frozen=True):
@@ -116,8 +118,8 @@ class JvmCommand:
         """`home` is where Spark is, `folder` that of the run's scratch, which is in many words."""
         self._folder = str(folder)
         self._path: Path | None = None
-        others = any(name.startswith(_OTHERS) for name in os.environ) or (home / "conf").exists() or being_made()
-        if others or not _PLAIN.fullmatch(self._folder):
+        others = any(name.startswith(_OTHERS) for name in os.environ.keys() - _HARMLESS)
+        if others or (home / "conf").exists() or being_made() or not _PLAIN.fullmatch(self._folder):
             return
         with suppress(OSError):
             origin = [str(Path(java).resolve()), str(home / "jars")]

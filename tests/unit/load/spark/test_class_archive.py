@@ -191,6 +191,8 @@ def test_a_command_is_of_the_same_words_java_and_spark(
     assert command_in(java, tmp_path, "two", "--conf").read() is None
     assert command_in(java, tmp_path, "a b").read() is None
     with monkeypatch.context() as patch:
+        patch.setenv("SPARK_BUFFER_SIZE", "65536")  # pyspark's own, after an earlier session of this process
+        assert command_in(java, tmp_path, "two").read()
         patch.setenv("SPARK_CONF_DIR", "/etc/spark")
         assert command_in(java, tmp_path, "two").read() is None
     (tmp_path / "spark/conf").mkdir()
