@@ -1,7 +1,7 @@
 """What decoding and writing cost: `python -m tests.benchmarks.decode`. CPU time of one process: others do no harm.
 
-The benchmark's usual records, in slices as a worker gets them; with the compiled reader, if it is installed, and with
-Arrow's, by turns. Told is the median of `--repeat`, in µs a record.
+The benchmark's usual records, in slices as a worker gets them; with the compiled reader, if it is installed, and by
+the exact path alone, by turns. Told is the median of `--repeat`, in µs a record.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    readers = {"arrow": False} | ({"compiled": True} if native.AVAILABLE else {})
+    readers = {"exact": False} | ({"compiled": True} if native.AVAILABLE else {})
     schema = from_singer(SCHEMA, ["id"])
     table = Table("µs a record", *readers)
     for name, one_in in FORMS.items():

@@ -71,7 +71,8 @@ def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> De
     rejects = [Reject(numbers[row], reason, f"/{key}", raw[row]) for row, (key, reason) in dropped.items()]
     stays = pc.invert(pc.is_in(row_numbers(decoded.table.num_rows), pa.array(list(dropped))))
     rejects = sorted([*decoded.rejects, *rejects], key=lambda reject: reject.line)
-    changed = decoded.changed - ChangeCounter(list(decoded.table.schema)).count(b"\n".join(raw[row] for row in dropped))
+    lost = [raw[row] for row in dropped]
+    changed = decoded.changed - ChangeCounter(list(decoded.table.schema)).count(b"\n".join(lost), lost)
     return replace(decoded.filter(stays), rejects=rejects, changed=changed)
 
 

@@ -1,6 +1,6 @@
 """Which columns a record lacks: in a change from a database's log these keep their values.
 
-PostgreSQL's log leaves out long values that an UPDATE did not touch; Arrow's JSON reader makes them null.
+PostgreSQL's log leaves out long values that an UPDATE did not touch; in a table they would be null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Counts values that their columns cannot give back: digits that a double loses, instants that are cut or moved.
 
-The answer follows from the lines alone, whichever path read them. Lines whose bytes show that nothing was lost are not
+The answer follows from the lines alone. Lines whose bytes show that nothing was lost are not
 parsed again.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.protocol.decode.coerce import RecordRejected, lines_of, parsed
+from bridge.protocol.decode.coerce import RecordRejected, parsed
 from bridge.protocol.decode.instants import timestamp_of
 from bridge.protocol.decode.postgres_text import INFINITE, array_items
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, is_json, path_of, source
@@ -71,17 +71,15 @@ class ChangeCounter:
         kinds = {kind for field in self._fields for kind in _kinds(field)}
         self._numbers, self._times = LOST_DIGITS in kinds, CHANGED_VALUES in kinds
 
-    def count(
-        self, data: bytes, lines: Sequence[bytes] | None = None, rejected: Collection[int] = (), *, times: bool = True
-    ) -> Changed:
-        """Count in `data`, whose `lines` are these, except for rejected ones. Without `times` no instant is odd."""
+    def count(self, data: bytes, lines: Sequence[bytes], rejected: Collection[int] = ()) -> Changed:
+        """Count in `data`, whose `lines` are these, except for rejected ones."""
         tokens = _tokens(data) if self._numbers else None
         numbers = bool(tokens and _may_lose(tokens.findall(data)))
-        times = times and self._times and _TIME.search(data) is not None
+        times = self._times and _TIME.search(data) is not None
         changed: Changed = Counter()
         if not (numbers or times):
             return changed
-        for number, line in enumerate(lines_of(data) if lines is None else lines):
+        for number, line in enumerate(lines):
             is_odd = (times and _TIME.search(line)) or (numbers and tokens and _may_lose(tokens.findall(line)))
             if is_odd and number not in rejected:
                 self._add(line, changed)
@@ -90,7 +88,7 @@ class ChangeCounter:
     def _add(self, line: bytes, changed: Changed) -> None:
         try:
             record = parsed(line)["record"]
-        except (RecordRejected, TypeError, KeyError):  # no row, or one that Arrow reads in another way
+        except (RecordRejected, TypeError, KeyError):  # no row
             return
         for field in self._fields:
             changed.update(_changes(record.get(source(field)), field, field.name))

@@ -25,15 +25,8 @@ _SUSPECT = re.compile(
     rb"(?<=[:,\[\s])-?"
     rb"(?:[0-9][0-9.]{16,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]{15}[eE][-+]?[0-9]+|[0-9.]+[eE][-+]?[0-9]{3,})"
 )
-_TINY = re.compile(rb"-(?<=[0-9.][eE]-)(?:0*(?:[2-9][0-9]|[1-9][0-9]{2,})|(?<=[0-9.]{20}[eE]-)[0-9]+)(?![0-9A-Za-z-])")
-_BEFORE_TINY = re.compile(rb"(?:[:,\[\s\"u][-+]?|[0-9.]{64})[0-9.]+[eE]$")
-_LONG = b"0" * 30
-"""Shorter numbers, with an exponent of one digit and 38 digits after the point, fit in 76 digits."""
-_HUGE = re.compile(rb"e\+?00+(?![0-9A-Za-z-])")
-_BEFORE_HUGE = re.compile(rb"(?:[:,\[\s\"u][-+]?|0{64})0+$")
 _LONGEST_DECIMAL, _WIDEST_DECIMAL = 38, 76
 """The digits of our decimals, which are at most as many after the point; those of 256 bits hold both."""
-_LOOK_BACK = 80
 _FLOAT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.e]")
 _PLAIN = {
     pa.string(): frozenset({str, _NULL}),
@@ -72,22 +65,6 @@ def _changes(token: str) -> bool:
         return Decimal(token) != Decimal(repr(float(token)))
     except (ValueError, InvalidOperation):
         return True  # digits inside a text: a false alarm only costs time
-
-
-def beyond_decimals(lines: bytes) -> bool:
-    """False if Arrow reads each number of these lines into a wide decimal as it is written, or refuses it.
-
-    Arrow 26 makes the decimal 0.00 of 1e-41, and overflows in silence: it makes 0.00 of 2 to the power of 250.
-    """
-    if any(_is_number(_BEFORE_TINY, lines, match.start()) for match in _TINY.finditer(lines)):
-        return True
-    zeros = lines.translate(_AS_ZERO)
-    return _LONG in zeros or any(_is_number(_BEFORE_HUGE, zeros, match.start()) for match in _HUGE.finditer(zeros))
-
-
-def _is_number(before: re.Pattern[bytes], lines: bytes, exponent: int) -> bool:
-    """Whether what looks like an exponent is one: the end of a UUID does, too, but for what is before it."""
-    return before.search(lines, max(exponent - _LOOK_BACK, 0), exponent) is not None
 
 
 def wide(type_: pa.Decimal128Type) -> pa.Decimal256Type:
@@ -148,7 +125,7 @@ def _scalars(values: list[Any], kinds: set[type], type_: pa.DataType, trusted: b
             raise InexactError
         written = [None if value is None else str(value) for value in values]
         if any(text and ("e" in text or "E" in text or len(text) > _LONGEST_DECIMAL) for text in written):
-            raise NeedsExactPath  # what `beyond_decimals` is about
+            raise NeedsExactPath  # where one digit too many is told from a number that is too large
         return narrow(pa.array(written, pa.string()).cast(wide(type_)), type_)
     return pa.array(values, type_)
 

@@ -1,4 +1,4 @@
-"""Decodes what the fast path refuses, record by record: values that do not fit, JSON text, fields outside the SCHEMA.
+"""Decodes any lines, record by record: all of them, or those that the compiled reader leaves.
 
 Records whose values have their columns' types become columns at once (`columns.py`). The others are read again with
 every digit and converted value by value (`coerce.py`): they become rows or rejects. If an object has a key twice, the

@@ -1,7 +1,7 @@
 """RECORD lines to Arrow columns by the compiled reader, which reads only what is plain.
 
 Whatever else a line holds, it is odd, and the exact path reads it: so both always give the same rows. It is in
-the wheels for most platforms. Where it is not, or cannot be loaded, Arrow's does the work.
+the wheels for most platforms. Where it is not, or cannot be loaded, the exact path does all.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.protocol.decode import exact
+from bridge.protocol.decode.as_written import add_written, column_of
 from bridge.protocol.decode.changed import KINDS
 from bridge.protocol.decode.columns import NeedsExactPath
 from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
-from bridge.protocol.decode.json_fields import column_of
-from bridge.protocol.decode.others import add_written
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
 
 _NAME = "reader.so"

@@ -27,4 +27,4 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         and COMPILED
         and metafunc.function.__name__ not in WITHOUT_DECODING
     ):
-        metafunc.parametrize("reader", ["compiled", "arrow"], indirect=True, scope="module")
+        metafunc.parametrize("reader", ["compiled", "exact"], indirect=True, scope="module")
