@@ -21,8 +21,6 @@ class Service(Section):
     """The port of its page. `0`: a free one, which the service prints."""
     token: str | None = Field(default=None, repr=False)
     """The secret that opens the page and the API to a user or a program. Default: none, for loopback addresses only."""
-    warm: Annotated[int, Field(ge=0)] = 1
-    """How many processes wait ahead with Spark up, so that a run starts at once. `0`: none, which saves memory."""
     max_runs: Annotated[int, Field(ge=1)] = 2
     """How many runs there may be at once; others wait until one ends."""
 

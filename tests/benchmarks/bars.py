@@ -16,7 +16,6 @@ SPEED_OVER_DATASPOC = 3.0
 MARGINAL_OF_LIMIT = 0.8
 SMALL_RUN_OVER_BARE = 1.15
 ORCHESTRATOR_BYTES = 200_000_000
-WARM_BEYOND_TAP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +71,6 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
     """The bars of the project, in its order."""
     marginal = _marginal(rows, "limit", "the limit's"), _marginal(rows, "duckdb", "DuckDB's COPY's")
     return [_over_dataspoc(rows), *marginal, _small_run(rows), _orchestrator(rows)]
-
-
-def warm_bar(tap_seconds: float, warm_seconds: float) -> Bar:
-    """The bar of a warm run of the service, from medians."""
-    beyond = warm_seconds - tap_seconds
-    title = f"1,000 records by a warm runner: at most {WARM_BEYOND_TAP:g} s beyond the tap's own"
-    return Bar(title, beyond <= WARM_BEYOND_TAP, f"{beyond:.2f} s ({warm_seconds:.2f} - {tap_seconds:.2f})")
 
 
 def marginal_rate(rows: Sequence[Row], system: str) -> float | None:

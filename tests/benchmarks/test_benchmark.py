@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from .bars import Bar, bars_of, marginal_rate, rows_of, warm_bar
+from .bars import Bar, bars_of, marginal_rate, rows_of
 from .bench import Run
 from .inputs import prepare
 from .shape import SCHEMA, block_lines
@@ -126,12 +126,6 @@ def test_rows_that_came_out_twice_are_not_complete() -> None:
     """A count alone would call one lost and one doubled row correct."""
     good, doubled = _run("ours", 4_000_000, 0, 20.0), _run("dataspoc", 4_000_000, 0, 60.0, distinct=3_999_999)
     assert [row.complete for row in rows_of([good, doubled])] == [True, False]
-
-
-@pytest.mark.parametrize(("warm", "passed"), [(1.1, True), (1.2, False)])
-def test_a_warm_run_has_a_bar(warm: float, passed: bool) -> None:
-    """A second beyond what the tap itself takes."""
-    assert warm_bar(0.1, warm).passed is passed
 
 
 def _verdicts(bars: list[Bar]) -> list[bool | None]:

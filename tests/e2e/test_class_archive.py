@@ -127,7 +127,7 @@ def test_a_maker_that_fails_says_why(environ: dict[str, str], cache: Path) -> No
 def test_an_idle_service_has_it_made(environ: dict[str, str], cache: Path, tmp_path: Path) -> None:
     """Once, and its log says so; without it each run of a container would start slowly for ever."""
     source = "{source: {tap: x}, destination: {bucket: lake}}"
-    (tmp_path / "bridge.yaml").write_text(f"service: {{warm: 0, port: 0}}\npipelines: {{shop: {source}}}\n")
+    (tmp_path / "bridge.yaml").write_text(f"service: {{port: 0}}\npipelines: {{shop: {source}}}\n")
     broken = environ | {"PYSPARK_SUBMIT_ARGS": "--no-such-option pyspark-shell"}  # this maker ends soon
     command = [sys.executable, "-m", "bridge", "serve", "--file", str(tmp_path / "bridge.yaml")]
     log = tmp_path / "log"

@@ -32,7 +32,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     """A service over a project with a tap of 200 records; its page's URL."""
     source = {"tap": TAP, "config": {"seed": 1, "streams": [{"name": "users", "records": 200}]}}
     shop = {"source": source, "destination": {"bucket": "lake", "load_method": "append-only"}}
-    (tmp_path / "bridge.yaml").write_text(json.dumps({"service": {"warm": 0, "port": 0}, "pipelines": {"shop": shop}}))
+    (tmp_path / "bridge.yaml").write_text(json.dumps({"service": {"port": 0}, "pipelines": {"shop": shop}}))
     with served(tmp_path) as address:
         yield address
 

@@ -149,7 +149,7 @@ def test_a_failed_run_shows_what_it_read_and_committed(browser: Any, filled: dic
 def test_the_first_paint_of_200_pipelines_and_10000_runs(browser: Any, tmp_path: Path) -> None:
     """The browser paints the overview within 300 ms: the median of nine visits in a tab that is open."""
     file = busy_project(tmp_path, 200, 50)
-    file.write_text("service: {warm: 0, port: 0}\n" + file.read_text())
+    file.write_text("service: {port: 0}\n" + file.read_text())
     with served(tmp_path) as url:
         page, _ = opened(browser)
         page.goto(url)

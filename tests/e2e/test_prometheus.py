@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
         LocalStorage(tmp_path / "lake"), "shop", datetime.now(timezone.utc) - timedelta(hours=3), "success", rows=31
     )
     common = {"source": {"tap": "tap-x"}, "destination": {"bucket": "lake"}, "stale_after": "1h"}
-    service = {"warm": 0, "port": 0, "token": TOKEN}
+    service = {"port": 0, "token": TOKEN}
     (tmp_path / "bridge.yaml").write_text(
         json.dumps({"service": service, "pipelines": {"shop": common, "quiet": common}})
     )

@@ -1,4 +1,4 @@
-"""The service with real processes: it is killed and started again; its runs wait, start warm, and are stopped."""
+"""The service with real processes: it is killed and started again; its runs wait, and are stopped."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.lake.runs import read_run
-from bridge.lake.storage import open_storage
 from tests.e2e.conftest import processes_of, wait_until_gone
 from tests.support.paged_shop import LAST, SECONDS
 from tests.support.paged_shop import PagedShop as Shop
@@ -117,7 +114,6 @@ def test_sigterm_ends_its_runs_as_it_ends_a_run(tmp_path: Path) -> None:
     assert record.error
     assert "SIGTERM" in record.error.message
     assert shop.ids() == list(range(1, len(shop.ids()) + 1))
-    assert list((tmp_path / ".singer-bridge" / "warm").iterdir()) == []
     (ending,) = events(shop, "service_ending")
     assert ending["runs"] == 1
 
@@ -154,7 +150,6 @@ def queue_of(shop: Shop) -> Iterator[Queue]:
     finally:
         queue.runs.close(signal.SIGTERM)
         queue.until_empty()
-        queue.runners.close()
         wait_until_gone(shop.folder, 30)
 
 
@@ -191,33 +186,6 @@ def test_runs_wait_and_are_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_run_takes_the_warm_runner(tmp_path: Path) -> None:
-    """Its process and JVM are up before the run, and end with it. One with other settings for Spark is not taken."""
-    shop = Shop(tmp_path)
-    shop.reads({"orders": {"last": 4}})
-    shop.write(shop={}, other={"spark": {"conf": {"spark.sql.shuffle.partitions": "3"}}})
-    with queue_of(shop) as queue:
-        warm = queue.warm_up("shop")
-        jvm = next(child for child in psutil.Process(warm).children() if "java" in child.name())
-        queue.runs.start("other")
-        queue.until_empty()
-        assert psutil.pid_exists(warm)
-        assert shop.records("other")[0].process["pid"] != warm
-        cold = shop.records("other")[0].seconds
-
-        run = queue.runs.start("shop")
-        queue.until_empty()
-        until(lambda: not jvm.is_running() and not psutil.pid_exists(warm))
-        record = read_run(open_storage(str(tmp_path / "lake"), None), "shop", run)
-        assert record
-        assert record.process["pid"] == warm
-        assert record.seconds["total"] < cold["total"]
-    assert shop.ids("shop") == shop.ids("other") == [1, 2, 3, 4]
-    assert list((tmp_path / ".singer-bridge" / "warm").iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_run_that_is_held_waits_its_turn(tmp_path: Path) -> None:
     """While a run that somebody else started has the pipeline, it waits without a record; then it goes on."""
     shop = Shop(tmp_path)
@@ -235,18 +203,3 @@ def test_a_run_that_is_held_waits_its_turn(tmp_path: Path) -> None:
     assert [record.status for record in shop.records()] == ["success", "success"]
     assert shop.records()[0].run_id == run or shop.records()[1].run_id == run
     assert shop.ids() == list(range(1, LAST + 1))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_runner_dies_with_its_service(tmp_path: Path) -> None:
-    """A warm runner that nobody took leaves no process, even if its service had no chance to end it."""
-    shop = Shop(tmp_path)
-    shop.reads({"orders": {"last": 4}})
-    with serving(shop) as service:
-        jvms = lambda: [one for one in psutil.Process(service.pid).children(recursive=True) if one.name() == "java"]  # noqa: E731
-        (jvm,) = until(jvms)
-        service.send_signal(signal.SIGKILL)
-        service.wait()
-        until(lambda: not jvm.is_running())
-        wait_until_gone(tmp_path, 30)

@@ -28,7 +28,7 @@ class Vaulted(Project):
         vault.chmod(vault.stat().st_mode | stat.S_IXUSR)
         config = {"seed": 1, "secret": "${cmd:./vault}", "streams": [stream(records=20)], **more}
         shop = {"source": {"tap": TAP, "config": config}, "destination": {"bucket": "lake", "path": "smoke"}}
-        service = {"warm": 0, "port": 0}
+        service = {"port": 0}
         (self.folder / "bridge.yaml").write_text(json.dumps({"service": service, "pipelines": {"shop": shop}}))
 
     @property

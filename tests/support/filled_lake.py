@@ -20,7 +20,7 @@ READ_BY_FAILED = 5000, 3000
 """Records that the last run of `failing` read and committed."""
 MARK = "2026-11-01T12:34:56.789012+00:00"
 """The bookmark of the stream `events` of `regions`."""
-_SERVICE = "service: {warm: 0, port: 0%s}\n"
+_SERVICE = "service: {port: 0%s}\n"
 _ERROR = {
     "type": "TapError",
     "message": "the tap ended with exit code 1: psycopg2.OperationalError: could not connect to server: Connection "

@@ -1,7 +1,6 @@
 """Whole runs in this process, on one Spark session for all of them: for tests of rows, bookmarks and texts.
 
-The run is the real one, as a service runs it whose session is made ahead. A run with Spark settings of its own starts
-its own JVM.
+The run is the real one, but for its JVM. A run with Spark settings of its own starts its own.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bridge.cli import main
+from bridge.load.spark.query import Engine
 from bridge.load.spark.session import Session
 from bridge.settings.options import Spark
 
-_MASTER = Spark().master
+_MASTER, _OPEN = Spark().master, Engine._open_session
 
 
 class KeptSession(Session):
@@ -35,9 +36,19 @@ class KeptSession(Session):
         self.put_aside()
 
     @property
-    def jvm(self) -> Any:
-        """Without its process: a run that fails kills its JVM, and is to cancel its jobs here."""
-        return SimpleNamespace(process=None)
+    def is_alive(self) -> bool:
+        """Whether the JVM has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def put_aside(self) -> None:
+        """Let pyspark forget it until `resume`."""
+        self._hidden = SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm
+        self._forget()
+
+    def resume(self) -> None:
+        """Be pyspark's session again."""
+        self._before = SparkContext._gateway, SparkContext._jvm
+        SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm = self._hidden
 
     def close(self, *, hurry: bool) -> None:
         """End what the run has started in it."""
@@ -67,13 +78,14 @@ class OneSpark:
         self._session.resume()
         return self._session
 
-    def _take(self, master: str, conf: dict[str, str], log: Path) -> Session | None:
-        """As `bridge.load.spark.warm.ahead.take`."""
-        if (master, conf) != (_MASTER, {}):
-            return None
-        session = self._kept()
-        log.unlink(missing_ok=True)
-        log.symlink_to(session.log)
+    def _for_run(self, engine: Engine) -> Session:
+        """As `Engine._open_session`; without its process, as a run that fails kills its JVM."""
+        if (engine._master, engine._conf) != (_MASTER, {}):
+            return _OPEN(engine)
+        engine._session = session = self._kept()
+        engine._jvm = SimpleNamespace(process=None)
+        engine._log.unlink(missing_ok=True)
+        engine._log.symlink_to(session.log)
         return session
 
     def _open(self, master: str, conf: dict[str, str], folder: Path, log: Path, **more: Any) -> Session:
@@ -84,7 +96,7 @@ class OneSpark:
     def lent(self) -> Iterator[None]:
         """Within the block runs use the one session, for all rows."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bridge.load.spark.warm.ahead.take", self._take)
+            patch.setattr(Engine, "_open_session", lambda engine: self._for_run(engine))  # noqa: PLW0108 - it binds
             patch.setattr("bridge.load.spark.session.Session", self._open)
             patch.setattr(Spark, "small_bytes", 0)
             yield

@@ -39,7 +39,7 @@ class PagedShop:
         tap = {"tap": [sys.executable, str(self.tap)], "select": ["*"]}
         config = {"given": str(self.folder / "given"), "source": str(self.folder / "source.json")}
         common = {"source": tap | {"config": config}, "destination": {"bucket": "lake"}, "commit": {"rows": 1}}
-        service = {"warm": 1, "max_runs": 2, "port": 0}
+        service = {"max_runs": 2, "port": 0}
         text = json.dumps({"service": service, "pipelines": {name: common | more for name, more in pipelines.items()}})
         (self.folder / "bridge.yaml").write_text(text)
 

@@ -56,7 +56,6 @@ READ_ON = {
     "schedule.cron": "running.md#cron",
     "schedule.timezone": "service.md#schedules",
     "schedule.catch_up": "service.md#schedules",
-    "service.warm": "service.md#warm-runs",
     "service.max_runs": "service.md#schedules",
     "streams.GLOB.sort_by": "loading.md#sorting",
     "streams.GLOB.columns": "loading.md#columns",

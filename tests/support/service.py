@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.serve.service.assignment import SparkSettings
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.run_queue import RunQueue
-from bridge.serve.service.runners import Runners
 from bridge.serve.service.timetable import Timetable
 
 
@@ -44,9 +42,8 @@ class Queue:
     def __init__(self, folder: Path) -> None:
         self.settings = CurrentSettings(folder / "bridge.yaml", None, pytest.fail)
         self.log: list[tuple[Any, ...]] = []
-        self.runners = Runners(folder / ".singer-bridge" / "warm", self.noted)
         home = folder / ".singer-bridge"
-        self.runs = RunQueue(self.settings, Timetable(), self.runners, home, self, lambda: None)
+        self.runs = RunQueue(self.settings, Timetable(), home, self, lambda: None)
 
     def turn(self) -> bool:
         self.runs.dispatch()
@@ -54,17 +51,6 @@ class Queue:
 
     def until_empty(self) -> None:
         until(self.turn)
-
-    def warm_up(self, name: str) -> int:
-        """Wait for a runner ahead of a pipeline's run; return its pid."""
-        settings = [SparkSettings.of(self.settings.pipelines[name])]
-
-        def ready() -> bool:
-            self.runners.keep_warm(settings)
-            return any(runner.is_ready for runner in self.runners._ahead)
-
-        until(ready)
-        return self.runners._ahead[0].pid
 
     def status(self, run_id: str) -> str:
         return next((live.status for live in self.runs.live() if live.run_id == run_id), "ended")

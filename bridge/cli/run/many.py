@@ -20,11 +20,7 @@ from bridge.exact_json import loads
 from bridge.load.run.result import Result
 from bridge.load.run.stop import Stop
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
-from bridge.serve.service.assignment import SparkSettings
 from bridge.settings.values.request import Request
-
-_WORTH_WAITING = timedelta(minutes=15)
-"""Up to this interval of `--every`, Spark stays up between runs, with 600 MB."""
 
 
 class PipelineRunner:
@@ -36,7 +32,7 @@ class PipelineRunner:
         self._chosen, self._request, self._reporter = chosen, request, reporter
         self._keep_going = keep_going
         self._stop = Stop()
-        self._relay = Relay(chosen[0].home / "warm", self._stop)
+        self._relay = Relay(chosen[0].home, self._stop)
         self._code = 0
 
     def once(self) -> int:
@@ -65,10 +61,6 @@ class PipelineRunner:
                 batch = new_batch()
                 if self._code == 2 or self._code > 128:
                     return self._code
-                if self._code or every > _WORTH_WAITING:
-                    self._relay.close()
-                else:
-                    self._relay.prepare(SparkSettings.of(self._chosen[0].pipeline))
                 rest = every - timedelta(seconds=time.monotonic() - began) % every
                 at = (datetime.now().astimezone() + rest).isoformat(timespec="seconds")
                 self._reporter.announce(f"next run at {moment(at)}", "next_run", at=at)
@@ -90,9 +82,8 @@ class PipelineRunner:
         rest = [chosen for chosen in self._chosen if chosen.pipeline.name not in batch.loaded]
         request = replace(self._request, batch=batch.id if self._reporter.several else None)
         for place, chosen in enumerate(rest):
-            following = [SparkSettings.of(each.pipeline) for each in rest[place + 1 : place + 2]]
             work = ReportedRun(chosen, request, self._reporter, events.chosen())
-            outcome = self._relay.run(work, *following)
+            outcome = self._relay.run(work)
             results.append(self._result(chosen, outcome))
             is_stopped = outcome.code > 128
             self._code = outcome.code if is_stopped else max(self._code, outcome.code)

@@ -35,7 +35,7 @@ def trigger(
     streams: tuple[str, ...],
     json_output: bool,
 ) -> int:
-    """Ask the service to run a pipeline. It runs in its turn, with Spark up ahead.
+    """Ask the service to run a pipeline. It runs in its turn.
 
     `service.token` of bridge.yaml is sent along, where there is one.
 

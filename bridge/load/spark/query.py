@@ -86,9 +86,7 @@ class Engine:
         context: WriteContext,
         *,
         small: int = 0,
-        session: Session | None = None,
     ) -> None:
-        """`session`: one that was made ahead, with these settings; the engine closes it."""
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
         self._small = small
@@ -102,7 +100,8 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._loading: threading.Thread | None = None
         self._warming: threading.Thread | None = None
-        self._session, self._jvm = session, session.jvm if session else None
+        self._session: Session | None = None
+        self._jvm: Jvm | None = None
         self._shipped: str | None = None
         self._query: Any = None
         self._plans: dict[tuple[str, str], TransformPlan] = {}
@@ -278,15 +277,6 @@ class Engine:
                     self._query.stop()
             self._session.close(hurry=hurry)
 
-    def release(self) -> None:
-        """End the query, and leave the session open for another engine."""
-        self._stopping = True
-        self._stopped.set()
-        if self._query:
-            self._query.stop()
-        if self._thread:
-            self._thread.join(timeout=60)
-
     def cancel(self) -> None:
         """Make all work in Spark fail, so that whoever waits for it gets an error."""
         self._cancelled = True
@@ -298,7 +288,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            session = self._session or self._open_session()
+            session = self._open_session()
             if self._stopping:
                 return
             self._shipped = session.shipped

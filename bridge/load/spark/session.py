@@ -54,25 +54,6 @@ class Session:
             cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
             raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
 
-    @property
-    def jvm(self) -> Jvm:
-        return self._jvm
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the JVM has not ended."""
-        return self._process is None or self._process.poll() is None
-
-    def put_aside(self) -> None:
-        """Let pyspark forget it until `resume`, so that a program may have a session of its own meanwhile."""
-        self._hidden = SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm
-        self._forget()
-
-    def resume(self) -> None:
-        """Be pyspark's session again, after `put_aside`."""
-        self._before = SparkContext._gateway, SparkContext._jvm
-        SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm = self._hidden
-
     def exit_code(self) -> int | None:
         """The JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
         if not self._process:

@@ -1,39 +1,15 @@
 """Messages between runner processes and their owner: a service, or a command that has several runs.
 
-To the runner, over its stdin: any number of `Ahead` and `Work`, pickled, one after another. The owner holds that pipe
+To the runner, over its stdin: any number of `Work`, pickled, one after another. The owner holds that pipe
 open as long as it lives. From the runner, over a pipe of its own: one JSON object a line, `RunnerReport`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
-
-from bridge.settings.options import Pipeline
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSettings:
-    """The settings that a session depends on."""
-
-    master: str
-    conf: dict[str, str]
-
-    @classmethod
-    def of(cls, pipeline: Pipeline) -> SparkSettings:
-        return cls(pipeline.spark.master, pipeline.spark.conf)
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Make a session before there is a run; its scratch goes below `folder`."""
-
-    spark: SparkSettings
-    folder: Path
 
 
 class Work(Protocol):
@@ -46,10 +22,6 @@ class Work(Protocol):
 class RunnerReport(Struct, frozen=True, omit_defaults=True):
     """News of a runner. What is absent is as before."""
 
-    ready: bool = False
-    """Spark is up, and it waits for a run: also after one that did not need Spark."""
-    problem: str = ""
-    """Why there is no session ahead; its run starts Spark itself."""
     run_id: str = ""
     """The attempt that is under way."""
     attempt: int = 1

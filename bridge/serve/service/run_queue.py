@@ -21,12 +21,12 @@ from bridge.lake.lease import require_free
 from bridge.lake.runs import new_run_id
 from bridge.lake.storage import lake_of
 from bridge.serve.service.assigned import Assignment
-from bridge.serve.service.assignment import RunnerReport, SparkSettings
+from bridge.serve.service.assignment import RunnerReport
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.past_runs import served_until
 from bridge.serve.service.requested import read_request
-from bridge.serve.service.runners import Runner, Runners
+from bridge.serve.service.runners import Runner
 from bridge.serve.service.runs import LiveRun
 from bridge.serve.service.timetable import Due, Timetable, utc_now
 from bridge.settings.options import Pipeline
@@ -100,12 +100,11 @@ class RunQueue:
         self,
         settings: CurrentSettings,
         timetable: Timetable,
-        runners: Runners,
         home: Path,
         log: ServiceLog,
         wake: Callable[[], None],
     ) -> None:
-        self._settings, self._timetable, self._runners = settings, timetable, runners
+        self._settings, self._timetable = settings, timetable
         self._home, self._log, self._wake = home, log, wake
         self._lock = threading.Lock()
         self._jobs: list[_Job] = []
@@ -274,11 +273,7 @@ class RunQueue:
             return code
         assignment = Assignment(pipeline, replace(job.request, run_id=job.run_id), self._home)
         self._log.started(job.pipeline, job.run_id, job.reason)
-        runner = self._runners.take(SparkSettings.of(pipeline))
-        code = self._run_in(runner, job, assignment)
-        # It died while it waited, and nobody had noticed.
-        if runner.spark and not job.reported and job.result is None and not job.stops:
-            code = self._run_in(self._runners.new(), job, assignment)
+        code = self._run_in(Runner(self._home), job, assignment)
         self._log.finished(job.pipeline, job.run_id, job.result, code)
         # It waits for its next attempt as one that is held does for its turn.
         return PipelineHeld.exit_code if self._is_tried_again(job, pipeline, code) else code

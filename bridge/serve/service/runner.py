@@ -1,4 +1,4 @@
-"""Runs in a process of their own: `python -m bridge.serve.service.runner`, started by its owner, or ahead of a run.
+"""Runs in a process of their own: `python -m bridge.serve.service.runner`, started by their owner.
 
 It ends when its owner closes its stdin. If the owner dies during a run, it is killed at once, by its own hand: tap and
 JVM end as they do whenever a run is killed, and the next run repairs.
@@ -12,15 +12,12 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import to_builtins
 
-from bridge.errors import BridgeError
 from bridge.exact_json import dumps
-from bridge.load.spark.warm import ahead
-from bridge.serve.service.assignment import Ahead, RunnerReport
+from bridge.serve.service.assignment import RunnerReport
 
 
 def main(descriptor: int) -> None:
@@ -37,29 +34,12 @@ def main(descriptor: int) -> None:
 
     try:
         while True:
-            order = pickle.load(sys.stdin.buffer)  # noqa: S301 - the owner's own
-            if isinstance(order, Ahead):
-                _prepare(order, report)
-                continue
+            work = pickle.load(sys.stdin.buffer)  # noqa: S301 - the owner's own
             with lifeline:
-                code = order.do(report, stdout)
-            report(RunnerReport(exit_code=code, ready=ahead.tidy()))
+                code = work.do(report, stdout)
+            report(RunnerReport(exit_code=code))
     except EOFError:
         pass
-    finally:
-        ahead.tidy()
-        ahead.end()
-
-
-def _prepare(order: Ahead, report: Callable[[RunnerReport], None]) -> None:
-    problem = ""
-    try:
-        ahead.prepare(order.spark.master, order.spark.conf, order.folder)
-    except BridgeError as error:
-        problem = f"{error.message}; {error.hint}"
-    except OSError as error:
-        problem = str(error)
-    report(RunnerReport(ready=not problem, problem=problem))
 
 
 class _Lifeline:

@@ -1,4 +1,4 @@
-"""The service: a loop that starts what is due, takes changed settings over, and keeps runners ahead."""
+"""The service: a loop that starts what is due, and takes changed settings over."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from types import FrameType
 from bridge.errors import BridgeError, SettingsError
 from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.tap.source import home_folder
-from bridge.serve.service.assignment import SparkSettings
 from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.clock import Clock
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.past_runs import served_until
 from bridge.serve.service.run_queue import RunQueue
-from bridge.serve.service.runners import Runners
 from bridge.serve.service.timetable import Timetable, utc_now
-from bridge.settings.options import Pipeline, is_local
+from bridge.settings.options import is_local
 
 _TICK = 1.0
 """Seconds between two looks at the clock and at the settings."""
@@ -46,11 +44,8 @@ class PipelineService:
         self._log = log
         self._name = f"{self.settings.path}{f', environment {environment}' if environment else ''}"
         self._timetable, self._clock = Timetable(), Clock(log)
-        self._runners = Runners(self.home / "warm", log.noted)
         self._wakes = SimpleQueue[None]()
-        self.runs = RunQueue(
-            self.settings, self._timetable, self._runners, self.home, log, lambda: self._wakes.put(None)
-        )
+        self.runs = RunQueue(self.settings, self._timetable, self.home, log, lambda: self._wakes.put(None))
         self._pool = BucketPool("past-runs", _LOOKS)
         self._looks: dict[str, Future[datetime | None]] = {}
         self._look_after: dict[str, float] = {}
@@ -83,13 +78,16 @@ class PipelineService:
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
-        self._runners.keep_warm(self._ahead())
         self._make_class_data()
 
     def _make_class_data(self) -> None:
         """Once, when nothing else is to be done: have what makes all later starts of Spark faster."""
-        is_idle = not self.runs.live() and self._runners.are_ready
-        if is_idle and not self._asked_class_data and any(_is_local(each) for each in self.settings.pipelines.values()):
+        pipelines = self.settings.pipelines.values()
+        if (
+            not self._asked_class_data
+            and not self.runs.live()
+            and any(is_local(each.spark.master) for each in pipelines)
+        ):
             self._asked_class_data = True
             self._pool.submit(_make_class_data, self._log)
 
@@ -122,15 +120,6 @@ class PipelineService:
             else:
                 self._look_after.pop(name, None)
 
-    def _ahead(self) -> list[SparkSettings]:
-        """The settings of runners to keep ahead: those of the pipelines that are due next."""
-        pipelines = {name: each for name, each in self.settings.pipelines.items() if _is_local(each)}
-        after = {name: self._timetable.next_run(name) for name in pipelines}
-        names = sorted(pipelines, key=lambda name: at.timestamp() if (at := after[name]) else float("inf"))
-        settings = [SparkSettings.of(pipelines[name]) for name in names]
-        count = self.settings.service.warm
-        return (settings + settings[:1] * count)[:count]
-
     def _wait(self) -> None:
         with suppress(Empty):
             self._wakes.get(timeout=_TICK)
@@ -146,7 +135,6 @@ class PipelineService:
             for number in self._signals[passed:]:
                 self.runs.close(number)
                 passed += 1
-        self._runners.close()
 
     @contextmanager
     def _signalled(self) -> Iterator[None]:
@@ -184,10 +172,6 @@ class PipelineService:
             lock.write(f"{os.getpid()}, for {self._name}")
             lock.flush()
             yield
-
-
-def _is_local(pipeline: Pipeline) -> bool:
-    return is_local(pipeline.spark.master)
 
 
 def _make_class_data(log: ServiceLog) -> None:

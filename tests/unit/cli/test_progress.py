@@ -64,8 +64,7 @@ def test_a_slow_start_of_spark_says_what_shortens_it(run: Run, monkeypatch: pyte
     assert progress._starting is not None
     progress._starting -= 3
     assert progress._explain_start()
-    assert "Each run starts its own JVM for Spark" in progress._note
-    assert "`singer-bridge serve` keeps one ready" in progress._note
+    assert "a JVM of this run's own" in progress._note
     assert "a background process prepares faster ones" in progress._note
     assert len(progress._table().renderables) == 2
     run.context.stage = "writing"

@@ -10,13 +10,11 @@ from tests.unit.settings.settings_files import GOOD, Load, refused
 
 def test_defaults_and_values(settings: Load) -> None:
     """Nothing needs to be written; variables are filled in, and the token is in no text of the settings."""
-    assert settings(GOOD).service == Service(host="127.0.0.1", port=8765, token=None, warm=1, max_runs=2)
-    text = (
-        "service:\n  host: 0.0.0.0\n  port: ${PORT:-80}\n  token: ${TOKEN:-hunter2-longer}\n  warm: 0\n  max_runs: 5\n"
-    )
+    assert settings(GOOD).service == Service(host="127.0.0.1", port=8765, token=None, max_runs=2)
+    text = "service:\n  host: 0.0.0.0\n  port: ${PORT:-80}\n  token: ${TOKEN:-hunter2-longer}\n  max_runs: 5\n"
     service = settings(GOOD + text).service
     assert (service.host, service.port, service.token) == ("0.0.0.0", 80, "hunter2-longer")
-    assert (service.warm, service.max_runs) == (0, 5)
+    assert service.max_runs == 5
     assert "hunter2" not in repr(service)
 
 
@@ -26,7 +24,6 @@ def test_defaults_and_values(settings: Load) -> None:
         ("{port: 70000}", "must be at most 65535 key=service.port"),
         ("{port: x}", "must be a whole number key=service.port"),
         ("{max_runs: 0}", "must be at least 1 key=service.max_runs"),
-        ("{warm: -1}", "must be at least 0 key=service.warm"),
         ("{token: '${NOWHERE}'}", "variable is not set variable=NOWHERE key=service.token"),
     ],
 )

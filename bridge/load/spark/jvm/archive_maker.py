@@ -71,8 +71,7 @@ def make_in_background(master: str = "local[*]", *, asked: bool) -> bool:
 
 def slow_start(master: str) -> str:
     """Why Spark is not up at once, and what shortens that, in one line."""
-    ahead = "`singer-bridge serve` keeps one ready; `run --every` and `run --all` start the next one while a run loads"
-    text = f"Each run starts its own JVM for Spark. {ahead}"
+    text = "Spark is a JVM of this run's own, which takes some seconds to start"
     archive = class_archive() if is_local(master) and os.environ.get(VARIABLE) != "off" else None
     if archive is None or archive.path.exists():
         return text

@@ -60,7 +60,7 @@ def test_a_changed_file_counts(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["pipelines: [", "", file("shop") + "nonsense: 1\n", file("shop") + "service: {warm: x}\n"]
+    "wrong", ["pipelines: [", "", file("shop") + "nonsense: 1\n", file("shop") + "service: {max_runs: x}\n"]
 )
 def test_a_wrong_file_keeps_all(wrong: str, watched: Watched) -> None:
     """It is reported once, however often one looks, and again after it was right in between."""

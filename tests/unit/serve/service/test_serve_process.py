@@ -21,7 +21,7 @@ from tests.support.service import until
 
 Serve = Callable[..., "subprocess.Popen[str]"]
 FILE = """
-service: {warm: 0, port: 0}
+service: {port: 0}
 pipelines:
   shop: {source: {tap: [sh, -c, exit 1]}, destination: {bucket: ./lake}}
 """

@@ -24,7 +24,6 @@ from tests.support.service import Log, until
 
 # apprise imports a module of Python that is to go.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
-QUIET = "service: {warm: 0}\n"
 
 
 @contextmanager
@@ -62,7 +61,7 @@ def test_receivers_that_hang_do_not_keep_it(tmp_path: Path) -> None:
         more = f'stale_after: 1h, notify: [{{url: "json://127.0.0.1:{hanging.port}/"}}]'
         source = f"source: {{tap: x}}, destination: {{bucket: {tmp_path / 'lake'}}}"
         pipelines = "".join(f"  {name}: {{{source}, {more}}}\n" for name in names)
-        (tmp_path / "bridge.yaml").write_text(f"{QUIET}pipelines:\n{pipelines}")
+        (tmp_path / "bridge.yaml").write_text(f"pipelines:\n{pipelines}")
 
         def work() -> None:
             nonlocal ended
@@ -77,13 +76,13 @@ def test_what_needs_a_restart_is_said_once(tmp_path: Path) -> None:
     """The page keeps its address and its token: the log says so, once for each change, and shows no token."""
     file = tmp_path / "bridge.yaml"
     pipelines = f"pipelines:\n  shop: {{source: {{tap: x}}, destination: {{bucket: {tmp_path / 'lake'}}}}}\n"
-    file.write_text(QUIET + pipelines)
+    file.write_text(pipelines)
     log = Log()
 
     def work() -> None:
         for more in ("port: 7, token: t0psecret", "port: 7, token: t0psecret, max_runs: 3", "max_runs: 4"):
             read = log.texts.count("changed")
-            file.write_text(f"service: {{warm: 0, {more}}}\n{pipelines}")
+            file.write_text(f"service: {{{more}}}\n{pipelines}")
             until(lambda read=read: log.texts.count("changed") > read)
 
     PipelineService(file, None, log).run(beside(work))
@@ -100,7 +99,7 @@ def test_the_flags_say_where_the_page_is(
         ports = [server.getsockname()[1] for server in (taken, free)]
         free.close()
         (tmp_path / "bridge.yaml").write_text(
-            f"service: {{warm: 0, port: {ports[0]}}}\n"
+            f"service: {{port: {ports[0]}}}\n"
             "pipelines: {shop: {source: {tap: x}, destination: {bucket: lake}}}\n"
         )
         assert ended("serve") == 2
