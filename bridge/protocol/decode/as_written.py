@@ -1,4 +1,4 @@
-"""What the compiled reader leaves as the tap wrote it: JSON columns, and fields of a record outside the SCHEMA.
+"""Columns that the compiled reader leaves as the tap wrote them: JSON, and fields of a record outside the SCHEMA.
 
 Each distinct value is parsed once. Lines with unknown fields inside an object are the exact path's.
 """

@@ -86,4 +86,4 @@ def test_without_a_terminal_it_is_one_line(run: Run, capsys: pytest.CaptureFixtu
     thread.join()
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(".")[0] for line in lines] == ["shop: starting Spark"]
-    assert "singer-bridge serve" in lines[0]
+    assert "a JVM of this run's own" in lines[0]
