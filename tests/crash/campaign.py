@@ -97,7 +97,7 @@ _STRIKES: dict[str, list[tuple[str, int, str]]] = {
     "before fence": [("before record", 1, "recovery"), ("lease", 1, "recovery")],
     "fence": [("record", 1, "recovery"), ("visible", 1, "recovery")],
     "forward": [("visible", 2, "recovery"), ("manifest", 1, "recovery"), ("state", 1, "recovery")],
-    "repaired": [("run record", 1, "recovery")],
+    "repaired": [("run record", 2, "recovery")],  # the first is written before the lease is taken
     "writing": [("writing", 1, "load"), ("writing", 2, "load")],
 }
 """Where an aim strikes: one of these, the kill's moment decides which; (what, which time, phase)."""
