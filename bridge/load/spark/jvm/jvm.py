@@ -160,6 +160,8 @@ class Jvm:
         if environ.get("LC_ALL") in ("C", "POSIX"):  # Python reads paths as UTF-8 there, Java refuses all but ASCII
             environ["LC_ALL"] = "C.UTF-8"
         environ["SPARK_HOME"] = str(home)
+        if self.local:  # a machine's own name may have no address
+            environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
         noted = self._command.read()
         self._given = None if noted else environ
         if noted:

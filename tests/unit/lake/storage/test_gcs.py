@@ -91,6 +91,7 @@ REFUSALS = {
 def test_each_refusal_has_its_hint(google: Google, store: GcsStore, refusal: tuple[int, str], hint: str) -> None:
     """The message has the store's own word, and the object; the hint says what to change, whatever was tried."""
     google.answer(*refusal, message="this is the store's word.")
+    upload = store.upload("a")
     acts: list[Any] = [
         lambda: store.get("a"),
         lambda: store.head("a"),
@@ -98,7 +99,7 @@ def test_each_refusal_has_its_hint(google: Google, store: GcsStore, refusal: tup
         lambda: store.copy("a", "b"),
         lambda: store.delete("a"),
         lambda: list(store.list("", deep=True)),
-        lambda: store.upload("a").add(b"x" * 16 * 1024**2),
+        lambda: upload.add(b"x" * 16 * 1024**2),
     ]
     for act in acts:
         with pytest.raises(LakeError) as caught:
@@ -106,6 +107,7 @@ def test_each_refusal_has_its_hint(google: Google, store: GcsStore, refusal: tup
         assert hint in caught.value.hint
         assert f"this is the store's word ({refusal[0]})" in caught.value.message
         assert "at=gs://lake/team/" in caught.value.message
+    upload.discard()
 
 
 def test_a_conditional_put_tells_what_it_was(google: Google, store: GcsStore) -> None:
