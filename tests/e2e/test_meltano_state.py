@@ -167,7 +167,9 @@ def test_meltano_killed_in_the_middle_of_a_run(shop: Meltano, tmp_path: Path) ->
     state = one.state("tap-smoke")
     assert state == kept(one, lake, "killed.tap-smoke")
     stored = state["bookmarks"]["users"]["replication_key_value"]
-    assert one.rows(lake / "tap_smoke/users") == numbers(stored)
+    rows = len(one.rows(lake / "tap_smoke/users"))  # those after the last STATE come again
+    assert stored <= rows < 1500
+    assert one.rows(lake / "tap_smoke/users") == numbers(rows)
     one.having(TAP_SMOKE_STREAMS=stream(1600)).run(f"--force tap-smoke {TARGET}")
     assert one.rows(lake / "tap_smoke/users") == numbers(1600)
     log = Log(open_storage(str(lake)), "killed.tap-smoke")
