@@ -189,7 +189,7 @@ def test_two_streams_of_one_name_are_refused(mysql: Any) -> None:
     refused = project.command("run", "p")
     assert refused.code == 2
     assert "by one name, so they would share a table name=people streams=crm-people, shop-people" in refused.err
-    assert 'select: [crm-people] and select: [shop-people]' in refused.err
+    assert "select: [crm-people] and select: [shop-people]" in refused.err
     assert not list((project.folder / "lake").rglob("*.parquet"))
     settle(project, ["shop-people"], **{"*": {"replication_method": "FULL_TABLE"}})
     load(project)
