@@ -175,6 +175,7 @@ def test_a_stop_does_not_wait_for_a_jvm_that_starts(tmp_path: Path) -> None:
     wait_until_gone(scratch, 5)
 
 
+@pytest.mark.timeout(400)
 def test_a_jvm_that_hangs_holds_up_nobody(project: Project) -> None:
     """A time-out ends a run whose JVM does not answer any more; what was committed stays, and no Java is left."""
     spec = {"seed": 1, "delay_ms": 5, "state": {"every": 20}, "streams": [stream(records=100_000)]}
@@ -185,12 +186,12 @@ def test_a_jvm_that_hangs_holds_up_nobody(project: Project) -> None:
         "spark": {"small": 0},
     }
     (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"smoke": said}}))
-    program = """
-import sys
+    seconds = 45 if os.getloadavg()[0] < 8 else 200  # until three commits are made; the run takes that long
+    program = f"""
 import bridge.load.spark.query
 from bridge.cli import main
 bridge.load.spark.query._GRACE = 2.0
-main(["run", "smoke", "--timeout", "45s", "--no-progress"])
+main(["run", "smoke", "--timeout", "{seconds}s", "--no-progress"])
 """
     run = subprocess.Popen(
         [sys.executable, "-c", program], cwd=project.folder, env=project.environ, stderr=subprocess.PIPE, text=True
@@ -198,13 +199,13 @@ main(["run", "smoke", "--timeout", "45s", "--no-progress"])
     try:
         commits, began = project.lake / ".bridge/smoke/commits", time.monotonic()
         while run.poll() is None and len(list(commits.glob("*.json"))) < 3:
-            assert time.monotonic() - began < 44
+            assert time.monotonic() - began < seconds - 1
             time.sleep(0.1)
         jvms = [one for one in psutil.Process(run.pid).children(recursive=True) if one.name() == "java"]
         assert jvms
         for jvm in jvms:
             jvm.suspend()
-        _, printed = run.communicate(timeout=120)
+        _, printed = run.communicate(timeout=seconds + 75)
         assert run.returncode == 1
         assert "the run took longer than its time-out" in printed
         assert "rows that are in no commit were given up" in " ".join(printed.split())
