@@ -35,7 +35,7 @@ _GROUPS = {
     },
     "Run": {
         "run": "Load pipelines.",
-        "serve": "Run pipelines by their schedules, with Spark up ahead.",
+        "serve": "Run pipelines by their schedules.",
         "trigger": "Ask the service to run a pipeline.",
         "schedule": "Let cron run pipelines.",
         "smoke": "Check that a tap follows the Singer protocol.",

@@ -24,7 +24,7 @@ from .orchestrator import TARGETS
 
 TAP = Path(sys.executable).parent / "tap-smoke"
 SMALL = os.environ.get("SMALL") or "0"
-"""`spark.small` of each pipeline: 0, Spark writes all rows; `ALL`, the run itself does; 300KiB: they change over."""
+"""`spark.small` of each pipeline: 0, Spark writes all rows; `ALL`, the run itself does; 20KiB: they change over."""
 ALL = "1TiB"
 NEW_RECORDS = 1500
 """Records of each stream in one run, whatever was committed before."""
