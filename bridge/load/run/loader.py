@@ -56,9 +56,7 @@ class Loader:
         in_bucket = plan.pipeline.spool_in_bucket
         self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder, in_bucket=in_bucket)
         self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
-        spark, scratch = self._pipeline.spark, plan.scratch
-        log, small = scratch.spark_log, spark.small_bytes
-        self._engine = Engine(spark.master, spark.conf, self.spool, scratch.spark, log, self._context, small=small)
+        self._engine = self._new_engine()
         self._views = ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None, full=plan.full)
         self._accounting = Accounting(
@@ -79,6 +77,11 @@ class Loader:
         self._last_seq = self._steps = self._most_spilled = 0
         self._failure: BaseException | None = None
         self._is_last = self._is_done = False
+
+    def _new_engine(self) -> Engine:
+        spark, scratch = self._pipeline.spark, self._plan.scratch
+        log, small = scratch.spark_log, spark.small_bytes
+        return Engine(spark.master, spark.conf, self.spool, scratch.spark, log, self._context, small=small)
 
     @property
     def tasks(self) -> int:

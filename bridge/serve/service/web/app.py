@@ -108,12 +108,13 @@ def _answer(request: Request, status: int, kind: str, message: str, hint: str) -
     return page(request, "error.html", status, message=message, hint=hint, status_code=status)
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+# Handlers are coroutines, as a thread's answer would come too late once the service ends.
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "Refused")
     return _answer(request, error.status_code, kind, error.detail, "")
 
 
-def _bridge_error(request: Request, error: Exception) -> Response:
+async def _bridge_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)
     return _answer(request, status_of(error), type(error).__name__, error.message, error.hint)
