@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -42,15 +43,22 @@ def test_a_run_without_java(tmp_path: Path) -> None:
     assert not [word for word in words if "jdk.incubator.vector" in word]
 
 
-def test_a_machine_whose_name_has_no_address(tmp_path: Path) -> None:
-    """Spark on this machine starts all the same. Java is told of a hosts file that does not have the name."""
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_a_machine_whose_name_has_no_address(has_keys: bool, tmp_path: Path) -> None:
+    """Spark starts all the same, or says what it lacks. Java is told of a hosts file without the name."""
     (tmp_path / "hosts").write_text("127.0.0.1 localhost\n")
     source = {"tap": f"{sys.executable} -m tap_smoke", "config": {"streams": [{"name": "users", "records": 10}]}}
     pipeline = {"source": source, "destination": {"bucket": "lake"}, "spark": {"small": 0}}
     (tmp_path / "bridge.yaml").write_text(json.dumps({"pipelines": {"a": pipeline}}))
-    environ = os.environ | {"JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={tmp_path / 'hosts'}"}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ |= {"JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={tmp_path / 'hosts'}"}
+    environ |= {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"} if has_keys else {}
     command = [sys.executable, "-m", "bridge", "run", "a", "--json"]
     ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
     run = json.loads(ended.stdout)
-    assert (run["spark"], run["streams"]["users"]["records"]) == ("it writes all rows", 10)
+    if has_keys:
+        assert ended.returncode == 1
+        assert f"`127.0.0.1 {socket.gethostname()}` in /etc/hosts" in run["error"]["hint"]
+    else:
+        assert ended.returncode == 0, ended.stderr
+        assert (run["spark"], run["streams"]["users"]["records"]) == ("it writes all rows", 10)

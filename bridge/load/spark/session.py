@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -52,7 +53,10 @@ class Session:
             jvm.end()
             self._forget()
             cause = str(error) if isinstance(error, ChildProcessError) else type(error).__name__
-            raise EngineError("Spark did not start", hint=tail(log), cause=cause) from error
+            # With AWS_ACCESS_KEY_ID in its environment, Spark asks for it, whatever SPARK_LOCAL_HOSTNAME says.
+            named = f"give this machine's name an address: `127.0.0.1 {gethostname()}` in /etc/hosts\n"
+            hint = (named if "UnknownHostException" in cause else "") + tail(log)
+            raise EngineError("Spark did not start", hint=hint, cause=cause) from error
 
     def exit_code(self) -> int | None:
         """The JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
