@@ -34,6 +34,9 @@ from typing import Any
 
 from bridge.durations import duration
 
+LAST_LINES = "its last lines on stderr:"
+"""The words before a tap's output in a hint."""
+
 
 class BridgeError(Exception):
     """A failure with a message for people, a hint that says what to do, and an exit code.

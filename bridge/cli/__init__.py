@@ -57,6 +57,7 @@ _GROUPS = {
         "recover": "Finish or undo what a dead run left, without tap or Spark.",
         "unlock": "Free a pipeline that a dead run still holds.",
         "verify": "Check the lake against its commit log, and repair it.",
+        "reconcile": "Ask the source once more: is the lake as it is?",
         "compact": "Merge the small files of tables into large ones.",
     },
 }
@@ -94,8 +95,12 @@ class _Verbs(click.Group):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave out the blank line above the first group, so that the whole help fits a screen."""
         for group, verbs in _GROUPS.items():
-            with formatter.section(group):
+            if verbs is not _GROUPS["Set up"]:
+                formatter.write_paragraph()
+            formatter.write_heading(group)
+            with formatter.indentation():
                 formatter.write_dl([(verb.ljust(_WIDEST), text) for verb, text in verbs.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

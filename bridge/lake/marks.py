@@ -33,7 +33,8 @@ def advice(kind: str, streams: Sequence[str], pipeline: str) -> tuple[str, str]:
         look = "look at the source, and at what the tap's user may see; if all is well there, nothing is to be done"
         return f"far fewer rows than usual: {names}", f"{look}; {log}"
     if kind == DIFFERS:
-        fix = f"`singer-bridge runs show {pipeline}` says how, and what to type; docs/differences.md has all ways"
+        shown = f"`singer-bridge runs show {pipeline}` says what a run found, and what to type"
+        fix = f"{shown}; `singer-bridge reconcile {pipeline}` compares once more; docs/differences.md has all ways"
         return f"not everything is as the source has it: {names}", fix
     again = "the next run extracts all of them again"
     fix = "report it to the tap's authors; `on_no_state: fail` refuses such a run before anything is committed"

@@ -119,6 +119,17 @@ class Failures:
     success: RunRecord | None
     """The run before them that succeeded."""
 
+    def facts(self) -> dict[str, Any]:
+        """As `status --json` has them."""
+        return {
+            "count": self.count,
+            "since": self.since,
+            "run_id": self.last.run_id,
+            "error": self.last.error.message if self.last.error else "it died",
+            "last_success": self.success.run_id if self.success else None,
+            "last_success_ended": self.success.ended if self.success else None,
+        }
+
 
 def failures(storage: Storage, pipeline: str) -> Failures | None:
     """How often a pipeline failed since its last success; None if it did not.

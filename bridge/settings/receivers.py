@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from bridge.settings.values.checked import wrong
 from bridge.settings.values.section import FilePath, Section
 
-Kind = Literal["failed", "recovered", "stale", "rejects", "empty", "volume", "drift"]
+Kind = Literal["failed", "recovered", "stale", "rejects", "empty", "volume", "drift", "differs"]
 """The kinds of facts; docs/alerts.md says what each means."""
 _SHORTEST_TOKEN = 8
 """Shorter parts of a URL, such as `channel`, are words that other texts have, too."""
@@ -34,7 +34,9 @@ class Notification(Section):
 
     url: Annotated[str, BeforeValidator(_receiver_url)] = Field(repr=False)
     """Where they go, as apprise writes it: `slack://...`, `mailto://...`, `json://...`. Nothing shows it."""
-    on: list[Kind] = Field(default=["failed", "recovered", "stale", "rejects", "volume", "drift"], min_length=1)
+    on: list[Kind] = Field(
+        default=["failed", "recovered", "stale", "rejects", "volume", "drift", "differs"], min_length=1
+    )
     """Facts: `failed`, `recovered`, `stale`, `rejects`, `empty`, `volume`, `drift`. Default: all but `empty`."""
 
 

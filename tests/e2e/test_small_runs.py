@@ -116,8 +116,10 @@ def _carriers(project: Project) -> Iterator[tuple[int, bool]]:
     assert process.stdout
     try:
         while process.poll() is None:
-            children = psutil.Process(process.pid).children(recursive=True)
-            java = any(child.name() == "java" for child in children if child.is_running())
+            java = False
+            with suppress(psutil.NoSuchProcess):  # they may end at any moment
+                children = psutil.Process(process.pid).children(recursive=True)
+                java = any(child.name() == "java" for child in children)
             yield len(list((project.lake / ".bridge/smoke/commits").glob("[0-9]*.json"))), java
             time.sleep(0.02)
         assert process.returncode == 0

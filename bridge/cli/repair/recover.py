@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from bridge.cli.events import report
 from bridge.cli.options import json_option, pipelines_verb
 from bridge.cli.plain import echo
-from bridge.cli.selection import ChosenPipeline, Selection
+from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, note
 from bridge.errors import BridgeError
-from bridge.lake.commit.recover import Recovered
 from bridge.lake.commit.recover import recover as recover_lake
 
 
@@ -39,29 +36,13 @@ def recover(selection: Selection, *, json_output: bool) -> int:
                 raise
             code = max(code, report(error))
             continue
-        results.append(_as_json(each, recovered))
+        facts = {"format": 1, "pipeline": each.pipeline.name, "commit": recovered.head}
+        facts |= {"died": recovered.died or None, "finished": recovered.finished, "notes": list(recovered.notes)}
+        results.append(facts)
         if not json_output:
-            _say(each.pipeline.name, recovered)
+            echo(f"{each.pipeline.name}: {recovered.sentence}")
+            for text in recovered.notes:
+                note("note", "bold", text)
     if json_output:
         as_json(results if selection.everything or len(chosen) > 1 else results[0])
     return code
-
-
-def _as_json(chosen: ChosenPipeline, recovered: Recovered) -> dict[str, Any]:
-    facts = {"format": 1, "pipeline": chosen.pipeline.name, "commit": recovered.head}
-    return facts | {"died": recovered.died or None, "finished": recovered.finished, "notes": list(recovered.notes)}
-
-
-def _say(name: str, recovered: Recovered) -> None:
-    if not recovered.head and not recovered.died:
-        echo(f"{name}: nothing to do, nothing was committed yet")
-    elif recovered.nothing_to_do:
-        echo(f"{name}: nothing to do, commit {recovered.head} is whole")
-    elif recovered.died:
-        finished = f": commit {recovered.finished} is whole" if recovered.finished else ""
-        died = f"run {recovered.died} had not ended in good order{finished}"
-        echo(f"{name}: {died}; the log is at commit {recovered.head}")
-    else:
-        echo(f"{name}: the log is at commit {recovered.head}")
-    for text in recovered.notes:
-        note("note", "bold", text)

@@ -84,11 +84,9 @@ def _one(chosen: ChosenPipeline, *, repair: bool, quiet: bool, several: bool) ->
 
 def _emptied(commits: LastCommits, storage: Storage) -> Finding | None:
     """The finding for an empty lake that this project has written to; None if it has not."""
-    from bridge.operate.verify.report import error
-
     noted = commits.of(storage)
     text = f"is empty, {commits.tell(noted)}" if noted else ""
-    return error("commits", f".bridge/{commits.pipeline}", text, commits.hint) if noted else None
+    return Finding("commits", "error", text, commits.hint, file=f".bridge/{commits.pipeline}") if noted else None
 
 
 def _say(report: Report, name: str) -> None:

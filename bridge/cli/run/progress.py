@@ -23,7 +23,6 @@ from bridge.durations import duration
 from bridge.load.run.result import Counts
 from bridge.load.run.run import Run
 from bridge.load.spark.jvm.archive_maker import slow_start
-from bridge.load.spark.query import STARTING
 
 _SHOWN = 15
 _LINE_EVERY = 10.0
@@ -92,7 +91,7 @@ class Progress:
 
     def _explain_start(self) -> bool:
         """Whether Spark is starting for so long that `_note` should be shown."""
-        if not self._run.context.stage.startswith(STARTING):
+        if not self._run.context.starts_spark:
             self._starting = None
             return False
         self._starting = self._starting or time.monotonic()

@@ -166,13 +166,11 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def _print(trial: Trial, tap: str, seconds: float) -> None:
-    from bridge.operate.smoke.verdicts import CHECKS
-
     out, first = console(), trial.first
     assert first
     out.print(Text(tap, "bold"))
     for check, status, findings in trial.verdicts:
-        text = CHECKS[check] if status in ("passed", "skipped") else findings[0].sentence
+        text = trial.verdicts.meaning(check) if status in ("passed", "skipped") else findings[0].sentence
         line = marked(status, f"{check:<16} ", text)
         out.print(line.append(f" ({findings[0].text})", "dim") if status == "skipped" else line, soft_wrap=True)
         for one in findings[1:] if status not in ("passed", "skipped") else ():

@@ -15,10 +15,9 @@ from rich.text import Text
 from bridge.cli.options import json_option, pipeline_verb
 from bridge.cli.selection import ChosenPipeline, Selection, settings_in
 from bridge.cli.show import as_json, console, count_of, marked
-from bridge.errors import BridgeError
+from bridge.errors import LAST_LINES, BridgeError
 from bridge.findings import Check, Finding, error, exit_code, fine, run_checks, warning, worst
 from bridge.load.tap.source import home_folder
-from bridge.load.tap.stderr import LAST_LINES
 from bridge.settings.load import FILE_NAME, Settings, find_file
 
 

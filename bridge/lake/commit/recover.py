@@ -26,8 +26,13 @@ class Recovered:
     notes: tuple[str, ...] = ()
 
     @property
-    def nothing_to_do(self) -> bool:
-        return not self.died and not self.notes
+    def sentence(self) -> str:
+        """Say for people what was done, but for the notes."""
+        if not self.died:
+            whole = f"commit {self.head} is whole" if self.head else "nothing was committed yet"
+            return f"the log is at commit {self.head}" if self.head and self.notes else f"nothing to do, {whole}"
+        finished = f": commit {self.finished} is whole" if self.finished else ""
+        return f"run {self.died} had not ended in good order{finished}; the log is at commit {self.head}"
 
 
 def recover(storage: Storage, pipeline: str) -> Recovered:

@@ -223,8 +223,9 @@ class Dispatcher:
     def _open(self, stream: StreamProgress) -> None:
         self.policy.open(stream)
         self._held.opened(stream)
-        changed = ChangedValues(stream.texts)
-        self.counts[stream.name] = Counts(stream.method, stream.plan.reason, stream.names, changed=changed)
+        plan, changed = stream.plan, ChangedValues(stream.texts)
+        mark = plan.resumes_by[0] if len(plan.resumes_by) == 1 else ""
+        self.counts[stream.name] = Counts(plan.method, plan.reason, stream.names, plan.keys, mark, changed=changed)
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 

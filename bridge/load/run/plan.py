@@ -19,6 +19,7 @@ from bridge.load.run.stop import Stop
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.trace import RunTrace
 from bridge.load.slots.guard import SlotGuard
+from bridge.load.spark.query import STARTING
 from bridge.load.tap.stdin import Piped
 from bridge.settings.options import Pipeline
 
@@ -34,6 +35,11 @@ class RunContext:
     stage: str = "starting"
     took_state: bool = False
     """The STATE that was requested is committed."""
+
+    @property
+    def starts_spark(self) -> bool:
+        """Whether it waits for Spark, which is starting."""
+        return self.stage.startswith(STARTING)
 
     def tick(self) -> None:
         """Raise if somebody stops the run, or if another run has taken the pipeline."""

@@ -33,6 +33,10 @@ class Counts:
     reason: str
     names: tuple[str, ...] = ()
     """All names that a STATE may have for it."""
+    keys: tuple[str, ...] = ()
+    """The properties that make a row's key."""
+    replication_key: str = ""
+    """The one property of its bookmark, if it is incremental."""
     records: int = 0
     committed: int = 0
     rejected: int = 0

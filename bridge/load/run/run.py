@@ -51,10 +51,12 @@ class Run:
         stop: Stop | None = None,
         attempt: int = 1,
         piped: Piped | None = None,
+        is_trial: bool = False,
     ) -> None:
-        """`piped`: somebody else has started the tap, and its messages come through a pipe."""
+        """`piped`: somebody else has started the tap, and its messages come through a pipe. `is_trial`: the lake is
+        deleted afterwards, so the project takes no note of it."""
         self.pipeline = pipeline if request.guard else without_limits(pipeline)
-        self.request, self.home, self._piped = request, home, piped
+        self.request, self.home, self._piped, self._is_trial = request, home, piped, is_trial
         self._commits = LastCommits(home, pipeline, piped=piped is not None)
         self.result = Result(request.run_id or new_run_id(), pipeline.name, attempt)
         self.echo: TapLog | None = None
@@ -187,7 +189,8 @@ class Run:
             self.context.stage = "closing"
             ended = result.status == "success" and execution.is_clean
             execution.close(ended=ended)
-            self._commits.note(plan.storage, committer.snapshot.n)
+            if not self._is_trial:
+                self._commits.note(plan.storage, committer.snapshot.n)
             if ended:
                 execution.compare_rows()
             result.warnings += committer.notes[noted:]

@@ -24,12 +24,11 @@ from bridge.load.run.tables.table_key import key_after
 from bridge.load.write.context import MapOnExecutors, WriteContext
 from bridge.load.write.merge.match import MergeSpec, VersionSweep
 from bridge.load.write.merge.plan import Merged, Merger
-from bridge.load.write.metadata_columns import VERSION_COLUMN
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import Rewriting
 from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.task import write_empty
-from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP
+from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema, with_extra
 from bridge.settings.destination import OVERWRITE
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -122,15 +122,33 @@ def without_log(catalog: Catalog, streams: Collection[str]) -> tuple[Catalog, li
 
     A trial must not read a log: what a replication slot gave once, no later run gets.
     """
-    result = copy.deepcopy(catalog)
-    log_based = [
-        stream
-        for stream in result["streams"]
-        if stream_id(stream) in streams and replication_method({"streams": [stream]}, stream_id(stream)) == "LOG_BASED"
-    ]
-    for stream in log_based:
-        _set(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
-    return result, [stream_id(stream) for stream in log_based]
+    return _in_full(catalog, streams, lambda method, _: method == "LOG_BASED")
+
+
+def in_full(catalog: Catalog, streams: Collection[str]) -> Catalog:
+    """The catalog with FULL_TABLE for these streams, but for those whose tap knows no other method than its own.
+
+    Without a STATE those come from their beginning, which is what the lake has been loaded from, too.
+    """
+    return _in_full(catalog, streams, lambda method, facts: method == "LOG_BASED" or _may_choose(facts))[0]
+
+
+def _in_full(
+    catalog: Catalog, streams: Collection[str], chosen: Callable[[str | None, Mapping[str, Any]], bool]
+) -> tuple[Catalog, list[str]]:
+    result, changed = copy.deepcopy(catalog), list[str]()
+    for stream in result["streams"]:
+        name = stream_id(stream)
+        method = replication_method({"streams": [stream]}, name)
+        if name in streams and method != "FULL_TABLE" and chosen(method, root_facts(stream)):
+            _set(stream, {"replication-method": "FULL_TABLE", "replication-key": None})
+            changed.append(name)
+    return result, changed
+
+
+def _may_choose(facts: Mapping[str, Any]) -> bool:
+    """Whether the tap lets its user choose: for tables of databases a forced method is only its default."""
+    return "schema-name" in facts or not facts.get("forced-replication-method")
 
 
 def _override(stream: StreamEntry, keys: StreamKeys) -> list[str]:
@@ -194,7 +212,7 @@ def _check_method(stream: StreamEntry, method: str) -> None:
     """Refuse another method than the one that the tap forces; for database tables that is only the tap's default."""
     facts = root_facts(stream)
     forced = str(facts.get("forced-replication-method") or "").upper()
-    if forced and forced != method and "schema-name" not in facts:
+    if forced != method and not _may_choose(facts):
         hint = f"it offers {forced}; correct or remove streams.<stream>.replication_method"
         raise SettingsError(
             "the tap does not offer this replication method", hint=hint, stream=stream_id(stream), method=method

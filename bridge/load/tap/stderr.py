@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-LAST_LINES = "its last lines on stderr:"
+from bridge.errors import LAST_LINES
 
 _SHOWN = 20
 _LONGEST = 1000

@@ -13,11 +13,8 @@ import pyarrow.compute as pc
 from bridge.load.spool.folder import Segment
 from bridge.load.write.layout import TableLayout
 from bridge.protocol.decode.decoder import Decoded
-from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, LEFT_OUT, TIMESTAMP, source
+from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, LEFT_OUT, TIMESTAMP, VERSION_COLUMN, source
 from bridge.protocol.schema.table_schema import TableSchema
-
-VERSION_COLUMN = "_sdc_table_version"
-"""Of which Singer version a row is."""
 
 METADATA: dict[str, pa.DataType] = {
     "_sdc_extracted_at": TIMESTAMP,

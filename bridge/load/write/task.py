@@ -21,7 +21,7 @@ from bridge.lake.storage.parallel import MANY, on_disk
 from bridge.load.spool.folder import Segment
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
-from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN, fill_metadata
+from bridge.load.write.metadata_columns import METADATA, fill_metadata
 from bridge.load.write.partition import folder_of
 from bridge.load.write.rejects import reject_entry, write_rejects
 from bridge.load.write.report import SegmentCount, SpillFile, WorkReport, failure
@@ -33,7 +33,7 @@ from bridge.protocol.decode.absent_columns import absent_columns
 from bridge.protocol.decode.changed import null_keys
 from bridge.protocol.decode.decoder import Decoded
 from bridge.protocol.decode.versions import by_version, is_mixed
-from bridge.protocol.schema.json_schema import DELETED_AT
+from bridge.protocol.schema.json_schema import DELETED_AT, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 
 _OPEN = 256

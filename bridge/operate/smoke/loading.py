@@ -34,7 +34,7 @@ def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
     request = Request(streams=trial.streams, max_records=trial.max_records if trial.capped else None)
     trial.verdicts.make("load")
     try:
-        result = Run(pipeline, request, home, stop=stop).execute()
+        result = Run(pipeline, request, home, stop=stop, is_trial=True).execute()
     except BridgeError as error:
         trial.verdicts.fail("load", error.message, error.hint)
         return

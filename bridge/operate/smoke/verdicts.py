@@ -64,6 +64,11 @@ class Verdicts:
         """Note that checks were made."""
         self.made.update(checks)
 
+    @staticmethod
+    def meaning(check: str) -> str:
+        """Say in a few words what passes the check."""
+        return CHECKS[check]
+
     def of(self, check: str) -> list[Finding]:
         """A check's findings, the worst first."""
         order = ("failed", "warning", "skipped")

@@ -35,6 +35,9 @@ EXTRA = "_sdc_extra"
 DELETED_AT = "_sdc_deleted_at"
 """The column in which a tap marks a row as deleted, with the time."""
 
+VERSION_COLUMN = "_sdc_table_version"
+"""The column that says of which Singer version a row is."""
+
 LEFT_OUT = b"left out"
 """The kind of a field that may hold anything, and is not kept."""
 

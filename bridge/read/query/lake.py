@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from bridge.errors import SettingsError
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.presence import pipelines_in
+from bridge.lake.reconciled import Proof, last_proofs
 from bridge.lake.runs import RunRecord
 from bridge.lake.storage import open_storage
 from bridge.read.query.engine import answer
@@ -84,8 +85,8 @@ class Lake:
         """The answer to one statement in DuckDB's SQL (extra `sql`).
 
         A table is called `pipeline.stream`, in a bucket with one pipeline also `stream`; `bridge.runs`,
-        `bridge.commits`, `bridge.bookmarks`, `bridge.streams`, `bridge.files` and `bridge.rejects` are the system
-        tables. All tables of a pipeline are of the same commit.
+        `bridge.commits`, `bridge.bookmarks`, `bridge.streams`, `bridge.files`, `bridge.rejects` and
+        `bridge.reconciliations` are the system tables. All tables of a pipeline are of the same commit.
         """
         with answer(query, [self._tables(name) for name in self.pipelines]) as reader:
             return reader.read_all()
@@ -93,6 +94,10 @@ class Lake:
     def bookmarks(self, pipeline: str) -> dict[str, Any]:
         """The bookmarks of a pipeline's STATE by stream, as the tap said them."""
         return bookmarks(self._tables(pipeline).snapshot.state)
+
+    def reconciled(self, pipeline: str) -> dict[str, Proof]:
+        """The last comparison of each table with its source, by stream, as `reconcile` found it; of all commits."""
+        return last_proofs(self._storage, self._log(pipeline).pipeline)
 
     def runs(self, pipeline: str, limit: int | None = None) -> Iterator[RunRecord]:
         """The records of the latest runs, newest first, each read when it is needed."""

@@ -8,7 +8,9 @@ from typing import Any
 
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Log, Snapshot, bookmarks
-from bridge.lake.run_status import Failures, failures, fresh_since, last_run, last_success
+from bridge.lake.marks import DIFFERS
+from bridge.lake.reconciled import Proof, last_proofs
+from bridge.lake.run_status import failures, fresh_since, last_run, last_success
 from bridge.lake.runs import RunRecord, ids_ahead, run_ids
 from bridge.lake.state.store import StateStore
 from bridge.lake.times import read_time
@@ -29,7 +31,7 @@ def pipeline_status(
     stale_from = read_time(since.at) + stale_after if since and stale_after else None
     snapshot = snapshot or log.snapshot(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
-    held = holder(storage, name)
+    held, proofs = holder(storage, name), last_proofs(storage, name)
     return {
         "pipeline": name,
         "bucket": storage.uri,
@@ -40,15 +42,16 @@ def pipeline_status(
         "read": run.read if run else None,
         "records": run.records if run else None,
         "warnings": len(run.warnings) if run else 0,
-        "marks": success.marks if success else {},
+        "marks": _marks(success, proofs),
         "error": run.error.message if run and run.error else None,
-        "failures": _failures(failed) if failed else None,
+        "failures": failed.facts() if failed else None,
         "stale": now > stale_from if stale_from else None,
         "stale_from": stale_from and stale_from.isoformat(),
         "held_back": _held_back(run) if run else {},
         "commit": snapshot.n,
         "rows": sum(table.rows for table in snapshot.stream_tables.values()),
         "bookmarks": _bookmarks(snapshot, now),
+        "reconciled": {stream: _proof(proof) for stream, proof in sorted(proofs.items())},
         "held_by": held and _held_by(held),
         "ahead": list(ids_ahead(run_ids(storage, name), now)),
     }
@@ -79,16 +82,18 @@ def ahead_text(ids: Sequence[str]) -> str:
     )
 
 
-def _failures(failed: Failures) -> dict[str, Any]:
-    last, success = failed.last, failed.success
-    return {
-        "count": failed.count,
-        "since": failed.since,
-        "run_id": last.run_id,
-        "error": last.error.message if last.error else "it died",
-        "last_success": success.run_id if success else None,
-        "last_success_ended": success.ended if success else None,
-    }
+def _marks(success: RunRecord | None, proofs: dict[str, Proof]) -> dict[str, Sequence[str]]:
+    """The marks of the last success, and the tables that were not as their source when they were last compared."""
+    marks: dict[str, Sequence[str]] = dict(success.marks) if success else {}
+    if compared := {stream for stream, proof in proofs.items() if proof.differs}:
+        marks[DIFFERS] = sorted({*marks.get(DIFFERS, ()), *compared})
+    return marks
+
+
+def _proof(proof: Proof) -> dict[str, Any]:
+    """The last comparison of a table with its source, in short."""
+    names = ("commit", "ended", "compared", "differs", "missing", "extra", "stale", "in_flight", "rejected")
+    return {name: getattr(proof, name) for name in names}
 
 
 def _held_back(run: RunRecord) -> dict[str, dict[str, str]]:

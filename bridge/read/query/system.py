@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
+from bridge.lake.reconciled import last_proofs
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, read_runs, run_ids
 from bridge.lake.storage.parallel import parallel_map
@@ -80,6 +81,25 @@ COLUMNS: dict[str, pa.Schema] = {
             ("reason", _TEXT),
             ("rejects", _COUNT),
             ("file", _TEXT),
+        ]
+    ),
+    "reconciliations": pa.schema(
+        [
+            _PIPELINE,
+            ("stream", _TEXT),
+            ("run_id", _TEXT),
+            ("commit", _COUNT),
+            ("started", _TIME),
+            ("ended", _TIME),
+            ("compared", _TEXT),
+            ("source_rows", _COUNT),
+            ("lake_rows", _COUNT),
+            ("missing", _COUNT),
+            ("extra", _COUNT),
+            ("stale", _COUNT),
+            ("in_flight", _COUNT),
+            ("rejected", _COUNT),
+            ("differs", pa.bool_()),
         ]
     ),
 }
@@ -236,6 +256,13 @@ def _rejects(at: TablesAt) -> Iterator[tuple[Any, ...]]:
             yield (at.log.pipeline, rejects.stream, rejects.commit, rejects.run, reason, count, file)
 
 
+def _reconciliations(at: TablesAt) -> Iterator[tuple[Any, ...]]:
+    for stream, proof in sorted(last_proofs(at.log.storage, at.log.pipeline).items()):
+        facts = proof.run_id, proof.commit, _time(proof.started), _time(proof.ended), proof.compared
+        counts = proof.source_rows, proof.lake_rows, proof.missing, proof.extra, proof.stale, proof.in_flight
+        yield (at.log.pipeline, stream, *facts, *counts, proof.rejected, proof.differs)
+
+
 def _time(at: str | None) -> datetime | None:
     return read_time(at) if at else None
 
@@ -247,4 +274,5 @@ _ROWS: dict[str, Callable[[TablesAt], Iterator[tuple[Any, ...]]]] = {
     "streams": _streams,
     "files": _files,
     "rejects": _rejects,
+    "reconciliations": _reconciliations,
 }

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
+from bridge.lake.reconciled import Proof
 from bridge.lake.runs import add_warnings
 from bridge.lake.storage import Storage
-from bridge.serve.facts.facts import Fact, facts_by_clock, facts_of, record_of
+from bridge.serve.facts.facts import Fact, facts_by_clock, facts_of, facts_of_comparison, record_of
 from bridge.serve.facts.lineage import Lineage
 from bridge.serve.facts.metrics import write_textfile
 from bridge.settings.options import Pipeline
@@ -53,6 +54,19 @@ def after_run(
         return warnings
     except Exception as error:  # noqa: BLE001 - all is committed: whatever fails here must not fail the run
         return [f"no receiver was notified of this run: {type(error).__name__}"]
+
+
+def after_comparison(
+    storage: Storage, pipeline: Pipeline, proofs: Mapping[str, Proof], former: Mapping[str, Proof]
+) -> list[str]:
+    """Tell the receivers which tables are no longer as their source; returns warnings of receivers that failed.
+
+    `former`: what the comparison before this one found.
+    """
+    calls: dict[str, Callable[[], bool]] = _notifications(pipeline.notify, facts_of_comparison(proofs, former))
+    if folder := pipeline.metrics.textfile:
+        calls["metrics.textfile"] = partial(write_textfile, folder, storage, pipeline.name, pipeline.stale_after)
+    return _tell_all(calls)
 
 
 def end_lineage(storage: Storage, pipeline: str, run: str, lineage: Lineage) -> None:
@@ -128,7 +142,7 @@ def _send(url: str, facts: list[Fact]) -> bool:
         return False
     kinds = ", ".join(dict.fromkeys(fact.kind for fact in facts))
     body = "\n".join(f"{fact.kind}: {fact.text} (run {fact.run})" for fact in facts)
-    bad = any(fact.kind in ("failed", "stale") for fact in facts)
+    bad = any(fact.kind in ("failed", "stale", "differs") for fact in facts)
     good = all(fact.kind == "recovered" for fact in facts)
     level = apprise.NotifyType.FAILURE if bad else apprise.NotifyType.SUCCESS if good else apprise.NotifyType.WARNING
     return bool(service.notify(body=body, title=f"{facts[0].pipeline}: {kinds}", notify_type=level))

@@ -6,7 +6,7 @@ nothing. What only the clock tells has a marker beside the run record, which exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -15,6 +15,7 @@ from bridge.durations import duration
 from bridge.lake.log import Log
 from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
+from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import current, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord, any_run, read_attempts
 from bridge.lake.schemas import read_schema
@@ -55,6 +56,19 @@ def facts_of(storage: Storage, record: RunRecord) -> Iterator[Fact]:
             yield fact(kind, text)
     for text in _drift(storage, record):
         yield fact("drift", text)
+
+
+def facts_of_comparison(proofs: Mapping[str, Proof], former: Mapping[str, Proof]) -> Iterator[Fact]:
+    """Yield the tables that are not as their source, and were so, or not compared, before."""
+    for stream, proof in proofs.items():
+        if proof.differs and not (stream in former and former[stream].differs):
+            counts = ", ".join(
+                f"{number:,} {kind}"
+                for kind in ("missing", "extra", "stale", "rejected")
+                if (number := getattr(proof, kind))
+            )
+            text = f"{stream} is not as its source, through commit {proof.commit}: {counts}"
+            yield Fact("differs", proof.pipeline, proof.run_id, text)
 
 
 def _earlier(storage: Storage, record: RunRecord) -> Iterator[RunRecord]:

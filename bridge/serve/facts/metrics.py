@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.lake.log import Log, Snapshot
+from bridge.lake.reconciled import Proof, last_proofs
 from bridge.lake.run_status import failures, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord
 from bridge.lake.storage import Storage
@@ -33,6 +34,8 @@ _OF_STREAM = {
     "run_rejects": "Records that the last run rejected.",
     "table_rows": "Rows of the table.",
     "bookmark_changed_timestamp_seconds": "When the bookmark last changed.",
+    "table_differs": "1 if the table was not as its source when `reconcile` last compared them, else 0.",
+    "table_compared_timestamp_seconds": "When `reconcile` last compared the table with its source.",
 }
 
 
@@ -64,7 +67,7 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
         values["last_success_timestamp_seconds"] = _seconds(since.at)
     if stale_after and since:
         values["stale"] = float(is_stale(since, stale_after, datetime.now(timezone.utc)))
-    return Figures(pipeline, values, _of_streams(snapshot, run))
+    return Figures(pipeline, values, _of_streams(snapshot, run, last_proofs(storage, pipeline)))
 
 
 def unreadable(pipeline: str) -> Figures:
@@ -72,7 +75,7 @@ def unreadable(pipeline: str) -> Figures:
     return Figures(pipeline, {"readable": 0.0}, {name: {} for name in _OF_STREAM})
 
 
-def _of_streams(snapshot: Snapshot, run: RunRecord | None) -> dict[str, dict[str, float]]:
+def _of_streams(snapshot: Snapshot, run: RunRecord | None, proofs: dict[str, Proof]) -> dict[str, dict[str, float]]:
     streams = run.streams if run else {}
     changed = {name: at for name, at in snapshot.bookmark_changed_at.items() if at}
     return {
@@ -80,6 +83,8 @@ def _of_streams(snapshot: Snapshot, run: RunRecord | None) -> dict[str, dict[str
         "run_rejects": {name: float(stream.rejected) for name, stream in streams.items()},
         "table_rows": {name: float(table.rows) for name, table in snapshot.stream_tables.items()},
         "bookmark_changed_timestamp_seconds": {name: _seconds(at) for name, at in changed.items()},
+        "table_differs": {name: float(proof.differs) for name, proof in proofs.items()},
+        "table_compared_timestamp_seconds": {name: _seconds(proof.ended) for name, proof in proofs.items()},
     }
 
 

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage import Storage
-from bridge.lake.storage.protocol import VersionedObject
 from bridge.read.query.snapshot import TablesAt
 from bridge.read.query.system import COLUMNS, newer_table
 
@@ -61,7 +60,7 @@ def _update(log: Log, path: str) -> None:
             files = list(pool.map(lambda name: log.storage.read_versioned(_key(path, name, log)), names))
             at = TablesAt.of(log, None)
             swaps = [
-                pool.submit(_swap, _key(path, name, log), name, at, file)
+                pool.submit(_swap, _key(path, name, log), name, at, *((file.data, file.etag) if file else (None, None)))
                 for name, file in zip(names, files, strict=True)
             ]
             names = tuple(name for name, swap in zip(names, swaps, strict=True) if not swap.result())
@@ -69,25 +68,23 @@ def _update(log: Log, path: str) -> None:
                 return
 
 
-def _swap(key: str, name: str, at: TablesAt, file: VersionedObject | None) -> bool:
+def _swap(key: str, name: str, at: TablesAt, before: bytes | None, etag: str | None) -> bool:
     """Write one file; whether it is now as the log says, unless somebody was faster."""
-    data = _parquet(newer_table(name, at, _earlier(name, file)))
-    if file and file.data == data:
-        return True
-    return at.log.storage.compare_and_swap(key, data, file.etag if file else None) is not None
+    data = _parquet(newer_table(name, at, _earlier(name, before)))
+    return before == data or at.log.storage.compare_and_swap(key, data, etag) is not None
 
 
 def _key(path: str, table: str, log: Log) -> str:
     return f"{path}/{table}/{log.pipeline}.parquet"
 
 
-def _earlier(name: str, file: VersionedObject | None) -> pa.Table | None:
+def _earlier(name: str, data: bytes | None) -> pa.Table | None:
     """The rows of the file that is there; None if it is damaged or of another version, and so is made anew.
 
     Files of before have a run's id as `run`.
     """
     try:
-        table = pq.read_table(pa.BufferReader(file.data)) if file else None
+        table = pq.read_table(pa.BufferReader(data)) if data else None
     except (pa.ArrowException, OSError):
         return None
     if table is None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from bridge.errors import BridgeError, TapError, TimedOut
+from bridge.errors import LAST_LINES, BridgeError, TapError, TimedOut
 from bridge.load.slots.guard import log_based
 from bridge.load.tap.catalog_overrides import wanted_methods
-from bridge.load.tap.stderr import LAST_LINES
 from bridge.protocol.singer.catalog import Catalog, stream_ids
 from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline

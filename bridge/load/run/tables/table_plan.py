@@ -20,8 +20,9 @@ from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.undeclared import refusal
 from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
-from bridge.load.write.metadata_columns import METADATA, VERSION_COLUMN
+from bridge.load.write.metadata_columns import METADATA
 from bridge.load.write.partition import check_layout
+from bridge.protocol.schema.json_schema import VERSION_COLUMN
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
 from bridge.protocol.singer.catalog import Catalog, namesakes

@@ -22,13 +22,12 @@ from bridge.load.write.keys import at_least, key_columns, key_order, lookup, ord
 from bridge.load.write.merge.extra import mark_changes
 from bridge.load.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
 from bridge.load.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
-from bridge.load.write.metadata_columns import VERSION_COLUMN
 from bridge.load.write.partition import Partition, folders_of
 from bridge.load.write.shared_spool import create_file, new_file, open_file
 from bridge.load.write.spill import ABSENT, HIDDEN, VERSION
 from bridge.load.write.writer import Writer
 from bridge.protocol.decode.casting import refit
-from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA
+from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 
 TARGET_FILE = "\x1fhome"

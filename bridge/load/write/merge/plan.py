@@ -20,11 +20,11 @@ from bridge.load.write.keys import key_columns, order_of
 from bridge.load.write.merge.footers import Range, Ranges, find_ranges, read_ranges
 from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
 from bridge.load.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
-from bridge.load.write.metadata_columns import VERSION_COLUMN
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import REWRITTEN
 from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.spill import unpack_table
+from bridge.protocol.schema.json_schema import VERSION_COLUMN
 
 COUNTS = ("rows", "inserted", "updated", "superseded", "deleted")
 """The counts of new rows in a commit: the first is the sum of the others."""

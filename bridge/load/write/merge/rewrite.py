@@ -25,13 +25,12 @@ from bridge.load.write.merge.extra import merge_extra
 from bridge.load.write.merge.footers import can_hold, group_range, open_parquet
 from bridge.load.write.merge.match import TARGET_FILE, MergeSpec, sweep_rows
 from bridge.load.write.merge.winners import PARTIAL, Keyed, is_deleted, lacks
-from bridge.load.write.metadata_columns import VERSION_COLUMN
 from bridge.load.write.partition import partitioned
 from bridge.load.write.report import RowChanges
 from bridge.load.write.shared_spool import create_file, new_file, open_file
 from bridge.load.write.spill import CHANGE
 from bridge.protocol.decode.casting import refit
-from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA
+from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, VERSION_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from bridge.errors import CommitExpired
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.storage.parallel import parallel_map
-from bridge.load.write.metadata_columns import VERSION_COLUMN
+from bridge.protocol.schema.json_schema import VERSION_COLUMN
 from bridge.read.query.changes.change import CommitChange, Position
 from bridge.read.query.changes.json_text import not_finite
 from bridge.read.query.changes.parts import FilePart, Part, in_order

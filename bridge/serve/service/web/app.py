@@ -60,6 +60,7 @@ def _routes() -> list[Route | Mount]:
         f"{pipeline}/commits/{{n}}": pages.commit,
         f"{pipeline}/bookmarks": pages.bookmarks,
         f"{pipeline}/rejects": pages.rejects,
+        f"{pipeline}/source": pages.source,
         f"{pipeline}/settings": pages.settings,
         f"{pipeline}/table": table_pages.table,
         run: run_pages.run,

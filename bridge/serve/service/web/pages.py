@@ -15,6 +15,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import advice
+from bridge.lake.reconciled import last_proofs
 from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.state.history import steps
 from bridge.lake.state.store import StateStore
@@ -29,6 +30,7 @@ from bridge.serve.service.web.pipeline_status import PipelineStatus, RunFacts
 from bridge.serve.service.web.pipelines import ListedPipeline
 from bridge.serve.service.web.render import page
 from bridge.serve.service.web.site import Site, number, site_of
+from bridge.settings.commands import reload
 from bridge.settings.effective import effective, to_yaml
 
 _FEW, _PAGE = 10, 50
@@ -182,6 +184,16 @@ def bookmarks(request: Request) -> Response:
     older = history[-1].commit if more else until if until > shown.lake.beginning().first else None
     facts: dict[str, Any] = {"seen": seen, "history": history, "stream": stream, "before": before, "older": older}
     return page(request, "bookmarks.html", **_common(site, shown, sight), **facts, top=top)
+
+
+def source(request: Request) -> Response:
+    """The last comparison of each table with its source."""
+    site, shown, sight = _readable(request)
+    proofs = last_proofs(shown.lake.storage, shown.lake.pipeline)
+    wrong = [stream for stream, proof in sorted(proofs.items()) if proof.differs]
+    again = reload(shown.pipeline, wrong) if shown.pipeline and wrong else ""
+    facts: dict[str, Any] = {"proofs": dict(sorted(proofs.items())), "again": again, "wrong": wrong}
+    return page(request, "source.html", **_common(site, shown, sight), **facts)
 
 
 def rejects(request: Request) -> Response:

@@ -81,6 +81,8 @@ class PipelineFingerprint:
     newest: bytes | None
     holder: str
     head: int
+    compared: bytes | None
+    """The last comparisons with the source, as the bucket has them."""
 
     @classmethod
     def at(cls, log: Log, before: PipelineFingerprint | None) -> PipelineFingerprint:
@@ -90,7 +92,8 @@ class PipelineFingerprint:
         newest = storage.read(pipeline_key(name, "runs", f"{ids[0]}.json")) if ids else None
         held = holder(storage, name) or {}
         head = log.head(before.head) if before and before.head else log.latest()
-        return cls(ids, newest, str(held.get("run") or ""), head)
+        compared = storage.read(pipeline_key(name, "reconciled.json"))
+        return cls(ids, newest, str(held.get("run") or ""), head, compared)
 
 
 @dataclass(frozen=True, slots=True)

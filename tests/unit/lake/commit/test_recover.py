@@ -33,7 +33,7 @@ def test_after_a_run_that_ended_well(lake: Lake) -> None:
     kinds = lake.kinds
     done = recover(lake.storage, "p")
     assert done == Recovered(2)
-    assert done.nothing_to_do
+    assert done.sentence.startswith("nothing to do")
     assert lake.kinds == kinds
 
 
@@ -53,7 +53,7 @@ def test_a_commit_is_finished(lake: Lake) -> None:
     assert lake.manifest() == lake.visible()
     assert leftover["name"] not in lake.waiting
     assert last_lease(lake.storage, "p")["closed"] == 3
-    assert recover(lake.storage, "p").nothing_to_do
+    assert recover(lake.storage, "p").sentence.startswith("nothing to do")
 
 
 def test_a_commit_is_taken_back(lake: Lake) -> None:
@@ -74,7 +74,7 @@ def test_an_edited_state_counts(lake: Lake) -> None:
     recover(lake.storage, "p")
     lake.edit_state('{"n": 7}')
     done = recover(lake.storage, "p")
-    assert not done.nothing_to_do
+    assert not done.sentence.startswith("nothing to do")
     assert not done.died
     assert "edited by hand" in done.notes[0]
     assert lake.kinds[-1] == "state"

@@ -1,0 +1,307 @@
+"""Compares a table with what its source has, by key: one GROUP BY of DuckDB over both, beyond memory on disk.
+
+```
+lake   ─ key, replication key, digest of the values ─┐
+                                                     ├─ GROUP BY key ─▶ missing, extra, stale, in flight, equal
+source ─ key, replication key, digest of the values ─┘
+```
+Without a key the digest takes its place: rows are compared as a multiset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from bridge.errors import SettingsError
+from bridge.lake.reconciled import Proof
+from bridge.protocol.schema.json_schema import DELETED_AT, source
+
+_MEMORY = "1GB"
+"""How much of it DuckDB takes before it goes on on disk."""
+_LOOKED_AT = 1000
+"""Stale rows whose columns are compared one by one."""
+_METADATA = "_sdc_"
+"""The prefix of columns that no source has."""
+_KINDS = ("missing", "extra", "stale")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The rows of a table: the lake's, or as the source sent them."""
+
+    rows: ds.Dataset
+    columns: Mapping[str, str] = field(init=False)
+    """The names of columns by their properties."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", {source(one): one.name for one in self.rows.schema})
+
+    @property
+    def own(self) -> list[str]:
+        """The properties that a source may have."""
+        return [name for name in self.columns if not name.startswith(_METADATA)]
+
+    def sql(self, name: str) -> str:
+        """A property's column in SQL."""
+        return quoted(self.columns[name])
+
+    @property
+    def live(self) -> str:
+        """The condition for rows that are not marked as deleted."""
+        return f"{self.sql(DELETED_AT)} IS NULL" if DELETED_AT in self.columns else "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One table to compare. Names are properties, as the tap calls them."""
+
+    stream: str
+    lake: Side
+    source: Side
+    key: Sequence[str]
+    """Empty: rows are compared as they are."""
+    replication_key: str = ""
+    bookmark: Any = None
+    """Rows of the source that have this replication key or a later one come with the next run."""
+    values: bool = True
+    """Compare all columns that both have, not only the replication key."""
+    later: Side | None = None
+    """The table as it is after the source has told all, if it has changed since `lake`."""
+    later_bookmark: Any = None
+    keeps_former: bool = False
+    """The table is only added to: a key may have several rows, of which one is to be as the source has it."""
+
+    @property
+    def both(self) -> list[str]:
+        """The properties that both sides have and that are compared."""
+        return [name for name in self.source.own if name in self.lake.columns]
+
+
+def compare(question: Question, folder: Path, samples: int) -> Proof:
+    """Compare one table with its source. `folder` is where DuckDB puts what does not fit into memory.
+
+    Raises `SettingsError` without DuckDB.
+    """
+    with _connected(folder) as connection:
+        connection.register("lake", question.lake.rows)
+        connection.register("source", question.source.rows)
+        if question.later:
+            connection.register("later", question.later.rows)
+        return _Asking(connection, question, samples).proof()
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+@contextmanager
+def _connected(folder: Path) -> Iterator[Any]:
+    try:
+        import duckdb
+    except ImportError as error:
+        hint = 'install it: pip install "singer-bridge[sql]"'
+        raise SettingsError("reconcile needs DuckDB, which is not installed", hint=hint) from error
+    config = {"memory_limit": _MEMORY, "temp_directory": str(folder), "preserve_insertion_order": "false"}
+    connection = duckdb.connect(":memory:", config=config | {"python_enable_replacements": "false"})
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+    finally:
+        connection.close()
+
+
+class _Asking:
+    """One comparison: `found` has a row for each key, or for each row without one."""
+
+    def __init__(self, connection: Any, question: Question, samples: int) -> None:
+        self._connection, self._question, self._samples = connection, question, samples
+        lake, source = self._types("lake"), self._types("source")
+        self._lake_types = {name: lake[question.lake.columns[name]] for name in question.both}
+        self._source_types = {name: source[question.source.columns[name]] for name in question.both}
+        self._keys = [f"k{number}" for number, _ in enumerate(question.key)] or ["digest"]
+        replicated = question.replication_key in self._lake_types and question.replication_key
+        self._replication_key = replicated or ""
+
+    def proof(self) -> Proof:
+        """Ask all that the proof says."""
+        question = self._question
+        self._connection.execute(f"CREATE TEMP TABLE found AS {self._groups('lake', question.lake, question.bookmark)}")
+        if question.later:
+            self._settle(question.later)
+        facts = self._one(
+            "SELECT sum(lake), sum(source), sum(missing), sum(extra), sum(stale), sum(in_flight),"
+            " sum(missing) FILTER (WHERE marked AND rk IS NULL) FROM found"
+        )
+        lake, source, missing, extra, stale, in_flight, null_keys = (int(value or 0) for value in facts)
+        return Proof(
+            key=tuple(question.key),
+            compared="rows" if question.values or not question.key else "keys",
+            lake_rows=lake,
+            source_rows=source,
+            missing=missing,
+            extra=extra,
+            stale=stale,
+            in_flight=in_flight,
+            null_keys=null_keys,
+            former=bool(question.keeps_former and not question.key),
+            columns=self._columns() if stale and question.values and question.key else {},
+            only_in_source=tuple(name for name in question.source.own if name not in question.lake.columns),
+            only_in_lake=tuple(name for name in question.lake.own if name not in question.source.columns),
+            ranges={kind: bounds for kind in _KINDS if (bounds := self._range(kind))},
+            samples={kind: rows for kind in _KINDS if (rows := self._sample(kind))},
+        )
+
+    def _types(self, table: str) -> dict[str, str]:
+        return {name: kind for name, kind, *_ in self._all(f"DESCRIBE SELECT * FROM {table}")}
+
+    def _settle(self, later: Side) -> None:
+        """Count as in flight what was right, or has become it, when the source had told all."""
+        name = "settled"
+        self._connection.execute(
+            f"CREATE TEMP TABLE {name} AS {self._groups('later', later, self._question.later_bookmark)}"
+        )
+        kinds = ", ".join(f"least(found.{kind}, coalesce({name}.{kind}, 0)) AS {kind}" for kind in _KINDS)
+        total = " + ".join(f"found.{kind} - least(found.{kind}, coalesce({name}.{kind}, 0))" for kind in _KINDS)
+        on = " AND ".join(f"found.{key} IS NOT DISTINCT FROM {name}.{key}" for key in self._keys)
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE found AS SELECT found.* REPLACE ({kinds},"
+            f" found.in_flight + {total} AS in_flight) FROM found LEFT JOIN {name} ON {on}"
+        )
+
+    def _groups(self, table: str, lake: Side, bookmark: Any) -> str:
+        """The statement for `found`: how often a key is on each side, and what that means."""
+        question, keys = self._question, ", ".join(self._keys)
+        sides = f"SELECT true AS here, {self._row(lake)} FROM {table} WHERE {lake.live} UNION ALL "
+        sides += f"SELECT false, {self._row(question.source)} FROM source WHERE {question.source.live}"
+        grouped = f"""
+            SELECT {keys}, count(*) FILTER (here) AS lake, count(*) FILTER (NOT here) AS source,
+              max(rk) FILTER (NOT here) AS rk, max(rk) AS any_rk, {self._same()} AS same
+            FROM ({sides}) GROUP BY {keys}"""
+        new = "false"
+        if self._replication_key and bookmark is not None:
+            kind = self._lake_types[self._replication_key]
+            new = f"coalesce(rk >= TRY_CAST({_literal(bookmark)} AS {kind}), false)"
+        counted = f"""
+            SELECT *, {new} AS is_new, {bool(self._replication_key)} AS marked,
+              {self._kind("missing")} AS absent, {self._kind("extra")} AS extra, {self._kind("stale")} AS older
+            FROM ({grouped})"""
+        return f"""
+            SELECT * EXCLUDE (is_new, absent, older, same), CASE WHEN is_new THEN 0 ELSE absent END AS missing,
+              CASE WHEN is_new THEN 0 ELSE older END AS stale,
+              CASE WHEN is_new THEN absent + older ELSE 0 END AS in_flight
+            FROM ({counted})"""
+
+    def _kind(self, kind: str) -> str:
+        """How many rows of this kind a group has: of a key at most one."""
+        if not self._question.key:
+            sides = {"missing": ("source", "lake"), "extra": ("lake", "source")}
+            return f"greatest({' - '.join(sides[kind])}, 0)" if kind in sides else "0"
+        conditions = {"missing": "lake = 0", "extra": "source = 0", "stale": "lake > 0 AND source > 0 AND NOT same"}
+        return f"CAST({conditions[kind]} AS BIGINT)"
+
+    def _same(self) -> str:
+        """The condition that a row of the lake is as one of the source's; of a key there is mostly one of each."""
+        if not self._question.key:
+            return "true"
+        if self._question.keeps_former:
+            lists = [f"list(DISTINCT digest) FILTER ({side})" for side in ("here", "NOT here")]
+            return f"list_has_any({', '.join(lists)})"
+        ends = [f"{end}(digest) FILTER ({side})" for side in ("here", "NOT here") for end in ("min", "max")]
+        return " OR ".join(f"{one} = {other}" for one in ends[:2] for other in ends[2:])
+
+    def _row(self, side: Side) -> str:
+        """The columns that are grouped: key, replication key, the digest of the values."""
+        question = self._question
+        keys = [f"{side.sql(name)} AS k{number}" for number, name in enumerate(question.key)]
+        mark = side.sql(self._replication_key) if self._replication_key else "NULL::BIGINT"
+        names = question.both if question.values or not question.key else [self._replication_key or ""]
+        values = [value for name in names if name for value in self._values(side, name)]
+        return ", ".join([*keys, f"{mark} AS rk", f"hash({', '.join(values) or 'true'}) AS digest"])
+
+    def _values(self, side: Side, name: str) -> list[str]:
+        """A value as it is compared: by the type that the lake has for it, where that loses nothing."""
+        value = side.sql(name)
+        lake_type, source_type = self._lake_types[name], self._source_types[name]
+        if lake_type == source_type:
+            return [value]
+        if side is not self._question.source:
+            return [value, "true"]
+        cast = f"TRY_CAST({value} AS {lake_type})"
+        return [cast, f"TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {value}"]
+
+    def _range(self, kind: str) -> dict[str, tuple[Any, ...]]:
+        """The least and the greatest key and replication key of a kind."""
+        keys = self._keys if self._question.key else []
+        ends = [f"{end}({name})" for name in [*keys[:1], "any_rk"] for end in ("min", "max")]
+        values = [plain(value) for value in self._one(f"SELECT {', '.join(ends)} FROM found WHERE {kind} > 0")]
+        bounds = {"key": values[:2] if keys else [], "replication_key": values[-2:]}
+        return {name: tuple(ends) for name, ends in bounds.items() if any(end is not None for end in ends)}
+
+    def _sample(self, kind: str) -> list[dict[str, Any]]:
+        """Some keys of a kind; without a key some rows, of stale ones with the values that differ."""
+        question, keys = self._question, ", ".join(self._keys)
+        if not self._samples or not self._one(f"SELECT count(*) FROM found WHERE {kind} > 0")[0]:
+            return []
+        if question.key:
+            rows = self._all(f"SELECT {keys} FROM found WHERE {kind} > 0 ORDER BY ALL LIMIT {self._samples}")
+            return [dict(zip(question.key, map(plain, row), strict=True)) for row in rows]
+        table, side = ("lake", question.lake) if kind == "extra" else ("source", question.source)
+        columns = ", ".join(side.sql(name) for name in question.both)
+        chosen = f"SELECT digest FROM found WHERE {kind} > 0 LIMIT {self._samples}"
+        rows = self._all(
+            f"SELECT {columns} FROM (SELECT *, {self._row(side)} FROM {table} WHERE {side.live})"
+            f" WHERE digest IN ({chosen}) LIMIT {self._samples}"
+        )
+        return [dict(zip(question.both, map(plain, row), strict=True)) for row in rows]
+
+    def _columns(self) -> dict[str, int]:
+        """In how many stale rows, of the first thousand, each column differs; the column that differs most first."""
+        question = self._question
+        keys, names = self._keys, [name for name in question.both if name not in question.key]
+        self._connection.execute(
+            f"CREATE TEMP TABLE chosen AS SELECT {', '.join(keys)} FROM found WHERE stale > 0"
+            f" ORDER BY ALL LIMIT {_LOOKED_AT}"
+        )
+        sides = []
+        for table, side in (("lake", question.lake), ("source", question.source)):
+            values = [f"hash({', '.join(self._values(side, name))}) AS v{n}" for n, name in enumerate(names)]
+            latest = f"QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY rk DESC) = 1"
+            rows = f"SELECT {', '.join([self._row(side), *values])} FROM {table} WHERE {side.live}"
+            sides.append(f"(SELECT * FROM ({rows}) {latest})")
+        on = " AND ".join(
+            f"a.{key} IS NOT DISTINCT FROM c.{key} AND b.{key} IS NOT DISTINCT FROM c.{key}" for key in keys
+        )
+        counts = ", ".join(f"count(*) FILTER (a.v{n} <> b.v{n})" for n, _ in enumerate(names)) or "0"
+        differing = self._one(f"SELECT {counts} FROM chosen c, {sides[0]} a, {sides[1]} b WHERE {on}")
+        ordered = sorted(zip(names, differing, strict=False), key=lambda one: (-one[1], one[0]))
+        return {name: count for name, count in ordered if count}
+
+    def _one(self, sql: str) -> Sequence[Any]:
+        return tuple(self._connection.execute(sql).fetchone())
+
+    def _all(self, sql: str) -> Sequence[Any]:
+        return list(self._connection.execute(sql).fetchall())
+
+
+def _literal(value: Any) -> str:
+    text = str(value).replace("'", "''")
+    return f"'{text}'"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
