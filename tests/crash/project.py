@@ -147,7 +147,7 @@ class Project:
     @property
     def targets(self) -> tuple[str, ...]:
         """The processes that each run has."""
-        needs_spark = SMALL != ALL or self.shape.transform or self.shape.views
+        needs_spark = SMALL != ALL or self.shape.transform  # few rows of a view are merged without it
         return tuple(target for target in TARGETS if needs_spark or target not in ("jvm", "worker"))
 
     @property
