@@ -51,6 +51,12 @@ class Proof(Struct, frozen=True, kw_only=True):
     """At the source at or beyond the bookmark, so the next run brings them; or brought while they were compared."""
     null_keys: Count
     """How many of the missing ones have no replication key: no incremental run extracts them."""
+    applied: Count | None = None
+    """The commit that made the table as its source, after which it was compared. None: nothing was applied."""
+    refused: str = ""
+    """Why nothing was applied, where it was asked for."""
+    corrected: dict[str, Count] = {}
+    """How many were `missing`, `extra` and `stale` before that commit."""
     rejected: Count = 0
     """Records of the source that do not fit their SCHEMA, and so were not compared."""
     former: bool = False
@@ -66,20 +72,48 @@ class Proof(Struct, frozen=True, kw_only=True):
     samples: dict[str, list[dict[str, Any]]] = {}
     """By kind, some keys; without a key some rows."""
 
+    @staticmethod
+    def keep(storage: Storage, pipeline: str, proofs: dict[str, Proof]) -> dict[str, Proof]:
+        """Keep comparisons in the bucket, each in the place of the one before it, and return those that there were.
+
+        Another comparison may end at the same moment: both are kept.
+        """
+        while True:
+            before = storage.read_versioned(_key(pipeline))
+            former = _read(before.data if before else None)
+            data = dumps(to_builtins(_Proofs(streams=former | proofs)))
+            if storage.compare_and_swap(_key(pipeline), data, before.etag if before else None) is not None:
+                return {stream: former[stream] for stream in proofs if stream in former}
+
+    @staticmethod
+    def last(storage: Storage, pipeline: str) -> dict[str, Proof]:
+        """The last comparison of each table that was compared, by stream; none if the file cannot be read."""
+        return _read(storage.read(_key(pipeline)))
+
     @property
     def differs(self) -> bool:
         """Whether the lake is not as its source, as far as it was compared."""
         return bool(self.missing or self.stale or self.rejected or (self.extra and not self.former))
 
+    @property
+    def wrong(self) -> dict[str, int]:
+        """How many are `missing`, `extra` and `stale`, of those that there are."""
+        return {kind: rows for kind in _KINDS if (rows := getattr(self, kind))}
+
     def sentences(self) -> list[str]:
         """Say for people what differs, a sentence each; the stream is named before it."""
-        lines = [self._sentence(kind) for kind in _KINDS if getattr(self, kind)]
+        lines = [self._sentence(kind) for kind in self.wrong]
         if self.null_keys:
             text = "without a replication key: no incremental run extracts"
             lines.append(f"{_count_of(self.null_keys, 'missing row')} {text} {'it' if self.null_keys == 1 else 'them'}")
         if self.rejected:
             text = "not compared, as the SCHEMA does not fit"
             lines.append(f"{_count_of(self.rejected, 'record')} of the source {text}")
+        if self.refused:
+            lines.append(f"it stays as it is: {self.refused}")
+        if self.applied:
+            counts = ", ".join(f"{rows:,} {kind}" for kind, rows in self.corrected.items())
+            lines.append(f"commit {self.applied} made it as its source: {counts}")
         if self.only_in_source:
             lines.append(f"columns that the lake does not have: {', '.join(self.only_in_source)}")
         return lines
@@ -106,25 +140,6 @@ def _count_of(number: int, thing: str) -> str:
 class _Proofs(Struct, frozen=True, kw_only=True):
     format: int = 1
     streams: dict[str, Proof] = {}
-
-
-def keep(storage: Storage, pipeline: str, proofs: dict[str, Proof]) -> dict[str, Proof]:
-    """Keep comparisons in the bucket, each in the place of the one before it; returns those, as far as there were any.
-
-    Another comparison may end at the same moment: both are kept.
-    """
-    key = _key(pipeline)
-    while True:
-        before = storage.read_versioned(key)
-        former = _read(before.data if before else None)
-        data = dumps(to_builtins(_Proofs(streams=former | proofs)))
-        if storage.compare_and_swap(key, data, before.etag if before else None) is not None:
-            return {stream: former[stream] for stream in proofs if stream in former}
-
-
-def last_proofs(storage: Storage, pipeline: str) -> dict[str, Proof]:
-    """The last comparison of each table that was compared, by stream; none if the file cannot be read."""
-    return _read(storage.read(_key(pipeline)))
 
 
 def _read(data: bytes | None) -> dict[str, Proof]:

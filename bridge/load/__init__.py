@@ -14,9 +14,10 @@ maintain/  compact, rejects, resets: verbs that write as a run does, without a t
 """
 
 DOORS = """
-maintain.compact maintain.rejects.purge maintain.rejects.replay maintain.rejects.survey maintain.resets
-maintain.view_check preflight.machine preflight.tap run.checks.setback run.checks.view_outlook run.last_commit
-run.planning.dry_run run.result run.run run.scratch run.stop run.streams run.tables.catalog_columns run.trace
+maintain.compact maintain.corrections maintain.rejects.purge maintain.rejects.replay maintain.rejects.survey
+maintain.resets maintain.view_check preflight.machine preflight.tap run.checks.setback run.checks.view_outlook
+run.last_commit run.planning.dry_run run.result run.run run.scratch run.stop run.streams run.tables.catalog_columns
+run.trace
 slots.log_ready spark.jvm.archive_maker spark.shipping spark.types tap.about
 tap.catalog_overrides tap.catalog_store tap.database.columns tap.process tap.slot_source tap.source
 tap.stdin tap.venv write.merge.footers

@@ -42,6 +42,10 @@ truncate emptied;
 """
 
 
+LAKE = """select id || ' ' || amount || ' ' || coalesce(replace(note, chr(10), ' '), '-') as row from "{}"
+where _sdc_deleted_at is null order by id"""
+
+
 @pytest.fixture
 def server() -> Iterator[PostgreSql]:
     with postgresql() as server:
@@ -108,7 +112,24 @@ def test_what_a_bookmark_does_not_bring(tap: str, table_format: str, server: Pos
     code, keys = reconciled(project, "--keys", "-s", next(n for n in _names(project) if n.endswith("orders")))
     assert (code, list(keys), counts(keys["orders"])) == (1, ["orders"], (2, 2, 0, 2))
     assert project.command("state", "get", "p").out == state
+    done = project.command("reconcile", "p", "--apply", "--no-guard", "--json")
+    assert done.code == 0, done.out + done.err
+    assert project.command("state", "get", "p").out == state
+    code, found = reconciled(project)
+    assert (code, {name: counts(facts) for name, facts in found.items()}) == (
+        0,
+        dict.fromkeys(("pairs", "emptied", "same"), (0, 0, 0, 0)) | {"orders": (0, 0, 0, 2)},
+    )
     assert project.command("verify", "p").code == 0
+    assert project.command("run", "p").code == 0
+    assert reconciled(project)[0] == 0
+    amounts = project.command(
+        "sql", "p", "--json", LAKE.format(next(n for n in _names(project) if n.endswith("orders")))
+    )
+    wanted = server.sql(
+        "select id || ' ' || amount || ' ' || coalesce(replace(note, chr(10), ' '), '-') from orders order by id"
+    )
+    assert [json.loads(line)["row"] for line in amounts.out.split("\n") if line] == [row[0] for row in wanted]
 
 
 def _names(project: Project) -> list[str]:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bridge.durations import duration
 from bridge.errors import BridgeError, Interrupted, TapError
@@ -245,7 +245,8 @@ class Loader:
         return True
 
     def _commit(self, prepared: PreparedCommit) -> None:
-        if record := self._accounting.commit(prepared):
+        fields: dict[str, Any] = {"reason": self._plan.reason} if self._plan.reason else {}
+        if record := self._accounting.commit(prepared, **fields):
             self._note(record)
         if prepared.refusal:
             raise prepared.refusal

@@ -83,6 +83,8 @@ class LoadPlan:
     """Shows in the bucket how far the run is. None: nobody looks."""
     held: HeldBack = NOTHING_HELD
     """Streams that are held back."""
+    reason: str | None = None
+    """Why its commits are made, where no tap asks for them."""
 
     @property
     def continued_versions(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ sweep.py ─ a run of the tap, whole, into a lake that is deleted afterwards ─
                                                                             ├─ compare.py ─▶ a proof for each table
 the lake at the commit from before ─────────────────────────────────────────┘
 ```
-Enters: a pipeline. Leaves: proofs, in `.bridge/<pipeline>/reconciled/`. Tables and STATE stay as they are, and no lease
-is taken. Read `reconcile.py` first.
+Enters: a pipeline. Leaves: proofs, in `.bridge/<pipeline>/reconciled.json`. Tables and STATE stay as they are, and no
+lease is taken; but for `--apply`, which holds the pipeline, has `load/maintain/corrections.py` make one commit, and
+compares once more. A kill leaves what that of a run leaves. Read `reconcile.py` first.
 """

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from bridge.errors import SettingsError
@@ -30,6 +31,8 @@ _LOOKED_AT = 1000
 _METADATA = "_sdc_"
 """The prefix of columns that no source has."""
 _KINDS = ("missing", "extra", "stale")
+_ROWS = 65_536
+"""How many of them are handed on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,20 @@ class Question:
         return [name for name in self.source.own if name in self.lake.columns]
 
 
-def compare(question: Question, folder: Path, samples: int) -> Proof:
+class Wrong(Protocol):
+    """Takes the rows that are not as the source has them, some at a time, with properties as names."""
+
+    def remove(self, keys: pa.Table) -> None:
+        """Take keys that are to be removed from the lake."""
+
+    def put(self, rows: pa.Table) -> None:
+        """Take rows that are to be in the lake, with the columns that both have."""
+
+
+def compare(question: Question, folder: Path, samples: int, wrong: Wrong | None = None) -> Proof:
     """Compare one table with its source. `folder` is where DuckDB puts what does not fit into memory.
+
+    `wrong` gets the rows that differ; those without a whole key are left out.
 
     Raises `SettingsError` without DuckDB.
     """
@@ -94,7 +109,11 @@ def compare(question: Question, folder: Path, samples: int) -> Proof:
         connection.register("source", question.source.rows)
         if question.later:
             connection.register("later", question.later.rows)
-        return _Asking(connection, question, samples).proof()
+        asking = _Asking(connection, question, samples)
+        proof = asking.proof()
+        if wrong and question.key:
+            asking.tell(wrong)
+        return proof
 
 
 def quoted(name: str) -> str:
@@ -158,6 +177,37 @@ class _Asking:
             ranges={kind: bounds for kind in _KINDS if (bounds := self._range(kind))},
             samples={kind: rows for kind in _KINDS if (rows := self._sample(kind))},
         )
+
+    def tell(self, wrong: Wrong) -> None:
+        """Hand on the rows that differ."""
+        question, keys = self._question, self._keys
+        whole = " AND ".join(f"f.{key} IS NOT NULL" for key in keys)
+        named = ", ".join(f"f.{key}" for key in keys)
+        for rows in self._batches(f"SELECT {named} FROM found f WHERE extra > 0 AND {whole}", question.key):
+            wrong.remove(rows)
+        lost = [name for name in question.lake.own if name not in question.source.columns]
+        columns = [f"s.c{number}" for number, _ in enumerate(question.both)]
+        columns += [f"l.c{number}" for number, _ in enumerate(lost)]  # what the source lost keeps its values
+        on_source, on_lake = (" AND ".join(f"{side}.{key} = f.{key}" for key in keys) for side in ("s", "l"))
+        joined = f"found f JOIN ({self._rows('source', question.source, question.both)}) s ON {on_source}"
+        joined += f" LEFT JOIN ({self._rows('lake', question.lake, lost)}) l ON {on_lake}" if lost else ""
+        statement = f"SELECT {', '.join(columns)} FROM {joined} WHERE f.missing + f.stale > 0 ORDER BY s.rk"
+        for rows in self._batches(statement, [*question.both, *lost]):
+            wrong.put(rows)
+
+    def _rows(self, table: str, side: Side, properties: Sequence[str]) -> str:
+        """The statement for rows with these columns, as `c0`, `c1` and so on, and with all that is grouped."""
+        columns = [f"{side.sql(name)} AS c{number}" for number, name in enumerate(properties)]
+        return f"SELECT {', '.join([*columns, self._row(side)])} FROM {table} WHERE {side.live}"
+
+    def _batches(self, sql: str, properties: Sequence[str]) -> Iterator[pa.Table]:
+        """The answer in pieces, with these names and the types and kinds that the columns have."""
+        sides = self._question.lake, self._question.source
+        fields = {source(field): field for side in sides for field in side.rows.schema}
+        schema = pa.schema([fields[name].with_name(name) for name in properties])
+        for batch in self._connection.sql(sql).to_arrow_reader(_ROWS):
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.Table.from_arrays(columns, schema=schema)
 
     def _types(self, table: str) -> dict[str, str]:
         return {name: kind for name, kind, *_ in self._all(f"DESCRIBE SELECT * FROM {table}")}
@@ -254,12 +304,10 @@ class _Asking:
             rows = self._all(f"SELECT {keys} FROM found WHERE {kind} > 0 ORDER BY ALL LIMIT {self._samples}")
             return [dict(zip(question.key, map(plain, row), strict=True)) for row in rows]
         table, side = ("lake", question.lake) if kind == "extra" else ("source", question.source)
-        columns = ", ".join(side.sql(name) for name in question.both)
+        columns = ", ".join(f"c{number}" for number, _ in enumerate(question.both))
         chosen = f"SELECT digest FROM found WHERE {kind} > 0 LIMIT {self._samples}"
-        rows = self._all(
-            f"SELECT {columns} FROM (SELECT *, {self._row(side)} FROM {table} WHERE {side.live})"
-            f" WHERE digest IN ({chosen}) LIMIT {self._samples}"
-        )
+        statement = f"SELECT {columns} FROM ({self._rows(table, side, question.both)}) WHERE digest IN ({chosen})"
+        rows = self._all(f"{statement} LIMIT {self._samples}")
         return [dict(zip(question.both, map(plain, row), strict=True)) for row in rows]
 
     def _columns(self) -> dict[str, int]:
@@ -285,7 +333,8 @@ class _Asking:
         return {name: count for name, count in ordered if count}
 
     def _one(self, sql: str) -> Sequence[Any]:
-        return tuple(self._connection.execute(sql).fetchone())
+        (row,) = self._all(sql)
+        return tuple(row)
 
     def _all(self, sql: str) -> Sequence[Any]:
         return list(self._connection.execute(sql).fetchall())

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from msgspec import structs
 
 from bridge.errors import SettingsError
 from bridge.lake.log import Log
-from bridge.lake.reconciled import Proof, keep
+from bridge.lake.reconciled import Proof
+from bridge.lake.records import TableState
 from bridge.lake.storage import lake_of
+from bridge.load.maintain.corrections import Corrector
 from bridge.load.run.result import Counts
 from bridge.load.run.stop import Stop
 from bridge.load.run.streams import Streams
 from bridge.operate.reconcile.compare import Question, Side, compare
 from bridge.operate.reconcile.sweep import Shown, Swept, swept
+from bridge.protocol.schema.json_schema import children
+from bridge.protocol.schema.json_schema import source as source_name
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
+from bridge.read.query.changes.messages import Messages
 from bridge.read.query.snapshot import TablesAt
 from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
@@ -33,56 +40,164 @@ _VALUE = "replication_key_value"
 class Comparison:
     """The proofs by stream; and why a table was not compared."""
 
+    pipeline: str
     commit: int
+    ended: str
     proofs: dict[str, Proof]
     not_compared: dict[str, str]
     former: dict[str, Proof]
-    """By stream, what the comparison before this one source."""
+    """By stream, the last comparison before this one."""
+    warnings: Sequence[str] = ()
 
     @property
     def differs(self) -> bool:
         """Whether a table is not as its source, or nobody can tell."""
-        return bool(self.not_compared) or any(proof.differs for proof in self.proofs.values())
+        return bool(self._wrong)
+
+    @property
+    def _wrong(self) -> int:
+        return len(self.not_compared) + sum(proof.differs for proof in self.proofs.values())
+
+    @property
+    def sentence(self) -> str:
+        """Say for people what came out."""
+        through = f"through commit {self.commit} at {self.ended}"
+        if not self._wrong:
+            return f"the lake is as its source, {through}"
+        tables = "1 table is not as its" if self._wrong == 1 else f"{self._wrong:,} tables are not as their"
+        return f"{tables} source, {through}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison, as `--json` prints it."""
+        streams = {name: structs.asdict(proof) | {"differs": proof.differs} for name, proof in self.proofs.items()}
+        facts = {"format": 1, "pipeline": self.pipeline, "commit": self.commit, "differs": self.differs}
+        return facts | {"streams": streams, "not_compared": self.not_compared}
 
 
-def reconcile(
-    pipeline: Pipeline,
-    home: Path,
-    stop: Stop,
-    *,
-    streams: Sequence[str] = (),
-    keys_only: bool = False,
-    samples: int = 3,
-    shown: Shown = nullcontext,
-    working: Callable[[str], AbstractContextManager[object]] = nullcontext,
-) -> Comparison:
-    """Extract the source once more, and compare it with the lake as it was before.
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """One comparison of a pipeline with its source.
 
-    `streams`: empty for all that are selected. `shown` shows the extraction to people, `working` what follows.
-
-    Raises `SettingsError` for a lake without tables, `BridgeError` if the extraction fails.
+    `streams`: empty for all that are selected. `guard`: `apply` leaves tables as they are that would lose most rows.
+    `shown` shows the extraction to people, `working` what follows.
     """
-    before, started = TablesAt.of(Log(lake_of(pipeline.destination), pipeline.name), None), _now()
-    tables = before.snapshot.stream_tables
-    if not tables:
-        hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
-        raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
-    with swept(pipeline, home, streams, stop, shown, keys_only=keys_only) as source:
-        after = TablesAt.of(before.log, None)
-        facts = {"run_id": source.run_id, "commit": before.snapshot.n, "started": started, "ended": _now()}
-        proofs, reasons = dict[str, Proof](), dict[str, str]()
-        for stream in sorted(tables if source.streams is None else source.streams & tables.keys()):
-            stop.tick()
-            if stream not in source.counts:
-                reasons[stream] = "the tap sent nothing of it, not even its SCHEMA"
+
+    pipeline: Pipeline
+    home: Path
+    stop: Stop
+    streams: Sequence[str] = ()
+    keys_only: bool = False
+    samples: int = 3
+    guard: bool = True
+    shown: Shown = nullcontext
+    working: Callable[[str], AbstractContextManager[object]] = nullcontext
+
+    def look(self) -> Comparison:
+        """Extract the source once more, and compare it with the lake as it was before. Tables and STATE stay.
+
+        Raises `SettingsError` for a lake without tables, `BridgeError` if the extraction fails.
+        """
+        return self._compare(TablesAt.of(Log(lake_of(self.pipeline.destination), self.pipeline.name), None), None)
+
+    def apply(self) -> Comparison:
+        """Make the tables as the source is, by one commit, and compare them again. No run may go on meanwhile.
+
+        With `keys_only` the rows are extracted only if keys differ. Raises `PipelineHeld` while a run is alive.
+        """
+        if self.keys_only:
+            keys = self.look()
+            if not keys.differs:
+                return keys
+        with Corrector.of(self.pipeline, self.home, self.stop) as corrector:
+            before = TablesAt(corrector.committer.log, corrector.committer.snapshot)
+            return replace(self, keys_only=False)._compare(before, corrector)
+
+    def _compare(self, before: TablesAt, corrector: Corrector | None) -> Comparison:
+        pipeline, tables, started = self.pipeline, before.snapshot.stream_tables, _now()
+        if not tables:
+            hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
+            raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
+        with swept(pipeline, self.home, self.streams, self.stop, self.shown, keys_only=self.keys_only) as source:
+            after = before if corrector else TablesAt.of(before.log, None)
+            facts = {"run_id": source.run_id, "commit": before.snapshot.n, "started": started, "ended": _now()}
+            proofs, messages, left = dict[str, Proof](), dict[str, Messages](), dict[str, str]()
+            for stream in sorted(tables if source.streams is None else source.streams & tables.keys()):
+                if stream not in source.counts:
+                    left[stream] = "the tap sent nothing of it, not even its SCHEMA"
+                    continue
+                wrong = self._messages(before, source, stream) if corrector else None
+                proof = self._proof(before, after, source, stream, wrong)
+                proofs[stream] = structs.replace(proof, **facts)
+                if wrong and proof.differs:
+                    messages[stream] = wrong
+            warnings = self._correct(corrector, before, source, proofs, messages) if corrector and messages else ()
+            former = Proof.keep(before.log.storage, pipeline.name, proofs) if proofs else {}
+        last = max([before.snapshot.n, *(one.commit for one in proofs.values())])
+        ended = datetime.fromisoformat(str(facts["ended"]))
+        return Comparison(pipeline.name, last, f"{ended:%Y-%m-%d %H:%M:%S}Z", proofs, left, former, warnings)
+
+    def _messages(self, before: TablesAt, source: Swept, stream: str) -> Messages:
+        path = source.spill.with_name(f"{len(stream)}-{abs(hash(stream))}.jsonl")
+        columns = before.columns(before.snapshot.tables[stream])
+        return Messages(path, stream, source.counts[stream].keys, columns)
+
+    def _proof(
+        self, before: TablesAt, after: TablesAt, source: Swept, stream: str, wrong: Messages | None = None
+    ) -> Proof:
+        self.stop.tick()
+        question = _question(self.pipeline, before, after, source, stream, keys_only=self.keys_only)
+        with self.working(f"comparing {stream}"), _reading(before, after, source.tables):
+            proof = compare(question, source.spill, self.samples, wrong)
+        rejected = source.counts[stream].rejected
+        return structs.replace(proof, pipeline=self.pipeline.name, rejected=rejected)
+
+    def _correct(
+        self,
+        corrector: Corrector,
+        before: TablesAt,
+        source: Swept,
+        proofs: dict[str, Proof],
+        messages: dict[str, Messages],
+    ) -> Sequence[str]:
+        """Make the tables as the source is, as far as they can be, and put their new proofs in the place of the old.
+
+        Returns warnings.
+        """
+        keys, reasons = dict[str, tuple[str, ...]](), list[str]()
+        for stream in messages:
+            table, proof = before.snapshot.tables[stream], proofs[stream]
+            shrinks = self.pipeline.guard_of(stream).is_shrunk(proof.lake_rows, proof.source_rows)
+            if why := _obstacle(table, before.columns(table), proof, is_shrunk=self.guard and shrinks):
+                proofs[stream] = structs.replace(proof, refused=why)
                 continue
-            question = _question(pipeline, before, after, source, stream, keys_only=keys_only)
-            with working(f"comparing {stream}"), _reading(before, after, source.tables):
-                proof = compare(question, source.spill, samples)
-            rejected = source.counts[stream].rejected
-            proofs[stream] = structs.replace(proof, pipeline=pipeline.name, rejected=rejected, **facts)
-    former = keep(before.log.storage, pipeline.name, proofs) if proofs else {}
-    return Comparison(before.snapshot.n, proofs, reasons, former)
+            keys[stream] = proof.key
+            counts = ", ".join(f"{rows:,} {kind}" for kind, rows in proof.wrong.items())
+            reasons.append(f"{stream} {counts}")
+        if not keys:
+            return ()
+        chunks = chain.from_iterable(messages[stream].read() for stream in keys)
+        reason = f"reconciled with the source: {'; '.join(reasons)}"
+        with self.working("applying"):
+            warnings = corrector.correct(keys, chunks, reason)
+        now = TablesAt(before.log, corrector.committer.snapshot)
+        for stream in keys:
+            old, new = proofs[stream], self._proof(now, now, source, stream)
+            facts = {"commit": now.snapshot.n, "applied": now.snapshot.n, "corrected": old.wrong}
+            proofs[stream] = structs.replace(new, run_id=old.run_id, started=old.started, ended=old.ended, **facts)
+        return warnings
+
+
+def _obstacle(table: TableState, columns: pa.Schema, proof: Proof, *, is_shrunk: bool) -> str:
+    """Why a table that differs is left as it is; empty if it can be made as its source."""
+    if not proof.key or not table.upserts:
+        return "its rows are not merged by a key: only `run --full` replaces them"
+    if proof.rejected:
+        return "records of the source do not fit their SCHEMA: without them rows look deleted"
+    if is_shrunk:
+        return f"the source has {proof.source_rows:,} rows, the lake {proof.lake_rows:,}: --no-guard if that is right"
+    if any(source_name(one) != one.name for field in columns for one in children(field.type)):
+        return "a column has fields with other names than the tap's: only `run --full` replaces them"
+    return ""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from bridge.errors import SettingsError
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.presence import pipelines_in
-from bridge.lake.reconciled import Proof, last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.runs import RunRecord
 from bridge.lake.storage import open_storage
 from bridge.read.query.engine import answer
@@ -97,7 +97,7 @@ class Lake:
 
     def reconciled(self, pipeline: str) -> dict[str, Proof]:
         """The last comparison of each table with its source, by stream, as `reconcile` found it; of all commits."""
-        return last_proofs(self._storage, self._log(pipeline).pipeline)
+        return Proof.last(self._storage, self._log(pipeline).pipeline)
 
     def runs(self, pipeline: str, limit: int | None = None) -> Iterator[RunRecord]:
         """The records of the latest runs, newest first, each read when it is needed."""

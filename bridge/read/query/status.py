@@ -9,7 +9,7 @@ from typing import Any
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Log, Snapshot, bookmarks
 from bridge.lake.marks import DIFFERS
-from bridge.lake.reconciled import Proof, last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import failures, fresh_since, last_run, last_success
 from bridge.lake.runs import RunRecord, ids_ahead, run_ids
 from bridge.lake.state.store import StateStore
@@ -31,7 +31,7 @@ def pipeline_status(
     stale_from = read_time(since.at) + stale_after if since and stale_after else None
     snapshot = snapshot or log.snapshot(log.latest())
     StateStore.at(storage, name).read()  # raises for a `state.json` that would stop the next run
-    held, proofs = holder(storage, name), last_proofs(storage, name)
+    held, proofs = holder(storage, name), Proof.last(storage, name)
     return {
         "pipeline": name,
         "bucket": storage.uri,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
-from bridge.lake.reconciled import last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, read_runs, run_ids
 from bridge.lake.storage.parallel import parallel_map
@@ -257,7 +257,7 @@ def _rejects(at: TablesAt) -> Iterator[tuple[Any, ...]]:
 
 
 def _reconciliations(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    for stream, proof in sorted(last_proofs(at.log.storage, at.log.pipeline).items()):
+    for stream, proof in sorted(Proof.last(at.log.storage, at.log.pipeline).items()):
         facts = proof.run_id, proof.commit, _time(proof.started), _time(proof.ended), proof.compared
         counts = proof.source_rows, proof.lake_rows, proof.missing, proof.extra, proof.stale, proof.in_flight
         yield (at.log.pipeline, stream, *facts, *counts, proof.rejected, proof.differs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bridge.errors import SettingsError
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.reconciled import Proof, last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import failures, fresh_since, is_stale, last_run
 from bridge.lake.runs import RunRecord
 from bridge.lake.storage import Storage
@@ -67,7 +67,7 @@ def figures(storage: Storage, pipeline: str, stale_after: timedelta | None = Non
         values["last_success_timestamp_seconds"] = _seconds(since.at)
     if stale_after and since:
         values["stale"] = float(is_stale(since, stale_after, datetime.now(timezone.utc)))
-    return Figures(pipeline, values, _of_streams(snapshot, run, last_proofs(storage, pipeline)))
+    return Figures(pipeline, values, _of_streams(snapshot, run, Proof.last(storage, pipeline)))
 
 
 def unreadable(pipeline: str) -> Figures:

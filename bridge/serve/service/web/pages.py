@@ -15,7 +15,7 @@ from starlette.responses import Response
 from bridge.errors import BridgeError
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.marks import advice
-from bridge.lake.reconciled import last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.runs import RunRecord, is_run_id
 from bridge.lake.state.history import steps
 from bridge.lake.state.store import StateStore
@@ -189,7 +189,7 @@ def bookmarks(request: Request) -> Response:
 def source(request: Request) -> Response:
     """The last comparison of each table with its source."""
     site, shown, sight = _readable(request)
-    proofs = last_proofs(shown.lake.storage, shown.lake.pipeline)
+    proofs = Proof.last(shown.lake.storage, shown.lake.pipeline)
     wrong = [stream for stream, proof in sorted(proofs.items()) if proof.differs]
     again = reload(shown.pipeline, wrong) if shown.pipeline and wrong else ""
     facts: dict[str, Any] = {"proofs": dict(sorted(proofs.items())), "again": again, "wrong": wrong}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bridge
-from bridge.lake.reconciled import last_proofs
+from bridge.lake.reconciled import Proof
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.serve.facts.metrics import figures, metrics_text
 from tests.support.receiver import receiver
@@ -184,7 +184,7 @@ def test_an_extraction_that_fails_proves_nothing(source: Source) -> None:
     done = source.reconcile()
     assert (done.code, done.out) == (1, "")
     assert "error:" in done.err
-    assert last_proofs(LocalStorage(source.folder / "lake"), "shop") == {}
+    assert Proof.last(LocalStorage(source.folder / "lake"), "shop") == {}
 
 
 def test_what_is_refused(source: Source) -> None:

@@ -1,0 +1,128 @@
+"""Loads rows that a comparison with the source found wrong: one commit adds, replaces and removes them by key.
+
+```
+lease (the caller's) -> messages, the way of a tap's -> commit n, with its reason -> publish
+```
+There is no STATE among the messages, so the pipeline's stays, and nothing is committed before their end. Whatever dies
+on the way leaves what any run leaves, and the next one repairs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import TapError
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.open import open_pipeline
+from bridge.lake.lease import Lease, take
+from bridge.lake.runs import new_run_id
+from bridge.lake.storage import lake_of
+from bridge.lake.stream_files import StreamFiles
+from bridge.load.run.loader import Loader
+from bridge.load.run.plan import LoadPlan, RunContext
+from bridge.load.run.scratch import Scratch
+from bridge.load.run.stop import Stop
+from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tap_reader import TapReader
+from bridge.settings.destination import UPSERT, StreamKeys
+from bridge.settings.options import Pipeline
+
+if TYPE_CHECKING:
+    from bridge.protocol.singer.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Corrector:
+    """The one writer of a pipeline: no run goes on meanwhile."""
+
+    committer: Committer
+    _lease: Lease
+    _pipeline: Pipeline
+    _home: Path
+    _stop: Stop
+
+    @classmethod
+    @contextmanager
+    def of(cls, pipeline: Pipeline, home: Path, stop: Stop) -> Iterator[Corrector]:
+        """Hold the pipeline for the block. Raises `PipelineHeld` while a run is alive."""
+        storage, name, run = lake_of(pipeline.destination), pipeline.name, new_run_id()
+        lease = take(storage, name, run)
+        with open_pipeline(storage, name, run, lease=lease) as committer:
+            yield cls(committer, lease, pipeline, home, stop)
+
+    def correct(self, keys: Mapping[str, Sequence[str]], messages: Iterable[bytes], reason: str) -> list[str]:
+        """Merge the rows of these messages into the tables of `keys`; returns warnings.
+
+        Raises `BridgeError`; then nothing is committed.
+        """
+        return _load(
+            _merging(self._pipeline, keys), self.committer, self._lease, self._home, self._stop, messages, reason
+        )
+
+
+def _load(
+    pipeline: Pipeline,
+    committer: Committer,
+    lease: Lease,
+    home: Path,
+    stop: Stop,
+    messages: Iterable[bytes],
+    reason: str,
+) -> list[str]:
+    before, scratch = committer.snapshot, Scratch(home, pipeline, committer.run)
+    scratch.prepare(committer.storage)
+    files = StreamFiles(committer.log, before)
+    planner = TablePlanner(committer.storage, pipeline, before, None, full=False, append=False)
+    context = RunContext(stop, lease=lease, stream_files=files)
+    plan = LoadPlan(pipeline, committer, planner, scratch, context, reason=reason)
+    loader = Loader(plan)
+    try:
+        TapReader(plan, loader).read(_Messages(messages))
+    finally:
+        warnings = loader.close()
+        files.follow(committer.snapshot)
+        scratch.delete()
+    return warnings
+
+
+def _merging(pipeline: Pipeline, keys: Mapping[str, Sequence[str]]) -> Pipeline:
+    """The pipeline that merges rows into these tables; they come as a `transform` has left them."""
+    streams = dict(pipeline.streams)
+    for stream, key in keys.items():
+        own: dict[str, Any] = {"load_method": UPSERT, "key_properties": list(key)}
+        if pipeline.stream(stream).transform is not None:
+            own |= dict.fromkeys(("transform", "columns", "rename"))
+        streams[escape(stream)] = StreamKeys(**own)
+    return pipeline.model_copy(update={"streams": streams})
+
+
+class _Messages:
+    """The messages in the place of a tap."""
+
+    proves_end = True
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+
+    def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            tick()
+            yield chunk
+
+    def select_messages(self, messages: Iterable[Message]) -> Iterable[Message]:
+        return messages
+
+    def wait(self, *, idle: timedelta | None, tick: Callable[[], None]) -> None:
+        tick()
+
+    def terminate(self) -> None:
+        pass
+
+    def failure(self, message: str) -> TapError:
+        return TapError(message)
