@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from bridge.errors import SettingsError
+from bridge.errors import DataError, SettingsError
 from bridge.lake.reconciled import Proof
 from bridge.protocol.schema.json_schema import DELETED_AT, source
 
@@ -102,9 +102,9 @@ def compare(question: Question, folder: Path, samples: int, wrong: Wrong | None 
 
     `wrong` gets the rows that differ; those without a whole key are left out.
 
-    Raises `SettingsError` without DuckDB.
+    Raises `SettingsError` without DuckDB, `DataError` for values that it cannot compare.
     """
-    with _connected(folder) as connection:
+    with _connected(question.stream, folder) as connection:
         connection.register("lake", question.lake.rows)
         connection.register("source", question.source.rows)
         if question.later:
@@ -122,7 +122,7 @@ def quoted(name: str) -> str:
 
 
 @contextmanager
-def _connected(folder: Path) -> Iterator[Any]:
+def _connected(stream: str, folder: Path) -> Iterator[Any]:
     try:
         import duckdb
     except ImportError as error:
@@ -133,6 +133,12 @@ def _connected(folder: Path) -> Iterator[Any]:
     try:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
+    except (duckdb.Error, pa.ArrowException) as error:
+        cause = str(error).splitlines()[0]
+        hint = "compare it by --keys; or leave the stream out: -s names others"
+        raise DataError(
+            "the table cannot be compared with its source", hint=hint, stream=stream, cause=cause
+        ) from error
     finally:
         connection.close()
 

@@ -167,7 +167,8 @@ class Comparing:
         for stream in messages:
             table, proof = before.snapshot.tables[stream], proofs[stream]
             shrinks = self.pipeline.guard_of(stream).is_shrunk(proof.lake_rows, proof.source_rows)
-            if why := _obstacle(table, before.columns(table), proof, is_shrunk=self.guard and shrinks):
+            why = _obstacle(table, before.columns(table), proof, is_shrunk=self.guard and shrinks)
+            if why := "it is half loaded: run the pipeline first" if stream in before.snapshot.staged else why:
                 proofs[stream] = structs.replace(proof, refused=why)
                 continue
             keys[stream] = proof.key
