@@ -63,6 +63,8 @@ class Proof(Struct, frozen=True, kw_only=True):
     """Rows are only added, and nothing tells which are of one: extra rows are former ones, or were deleted."""
     columns: dict[str, Count] = {}
     """In how many stale rows, of the first thousand, each column differs; the column that differs most first."""
+    other_types: tuple[str, ...] = ()
+    """Columns that the source has with another type."""
     only_in_source: tuple[str, ...] = ()
     """Columns that the lake does not have."""
     only_in_lake: tuple[str, ...] = ()
@@ -113,7 +115,8 @@ class Proof(Struct, frozen=True, kw_only=True):
             lines.append(f"it stays as it is: {self.refused}")
         if self.applied:
             counts = ", ".join(f"{rows:,} {kind}" for kind, rows in self.corrected.items())
-            lines.append(f"commit {self.applied} made it as its source: {counts}")
+            outcome = "corrected it, and it still differs" if self.differs else "made it as its source"
+            lines.append(f"commit {self.applied} {outcome}: {counts}")
         if self.only_in_source:
             lines.append(f"columns that the lake does not have: {', '.join(self.only_in_source)}")
         return lines

@@ -54,9 +54,8 @@ def reconcile(
     STATE stays, and `rollback` undoes it. Exit code 0: each table is as its source; 1: something differs.
 
     \b
-    singer-bridge reconcile shop
-    singer-bridge reconcile shop -s orders --keys
-    singer-bridge reconcile shop --apply
+    singer-bridge reconcile flights
+    singer-bridge reconcile flights --keys --apply
     """
     from bridge.cli.run.progress import Progress
     from bridge.load.run.run import Run
@@ -74,7 +73,7 @@ def reconcile(
         return err.status(text) if enabled and err.is_terminal else nullcontext()
 
     with Stop() as stop:
-        comparing = Comparing(chosen.pipeline, chosen.home, stop, **asked, shown=shown, working=working)
+        comparing = Comparing(chosen.with_names, chosen.home, stop, **asked, shown=shown, working=working)
         outcome = comparing.apply() if apply else comparing.look()
     warnings = [
         *outcome.warnings,

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from bridge.protocol.singer.messages import Message
 
 
+_OF_RUNS: dict[str, Any] = dict.fromkeys(
+    ("transform", "columns", "on_error", "guard", "lookback", "replication_method", "replication_key", "schema_policy")
+)
+"""Settings of the tap, and of columns that come and go: none is meant for a correction."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corrector:
     """The one writer of a pipeline: no run goes on meanwhile."""
@@ -92,14 +98,17 @@ def _load(
 
 
 def _merging(pipeline: Pipeline, keys: Mapping[str, Sequence[str]]) -> Pipeline:
-    """The pipeline that merges rows into these tables; they come as a `transform` has left them."""
+    """The pipeline that merges rows into these tables, or fails. They have the columns of the tables, and come as a
+    `transform` has left them."""
     streams = dict(pipeline.streams)
     for stream, key in keys.items():
-        own: dict[str, Any] = {"load_method": UPSERT, "key_properties": list(key)}
-        if pipeline.stream(stream).transform is not None:
-            own |= dict.fromkeys(("transform", "columns", "rename"))
-        streams[escape(stream)] = StreamKeys(**own)
-    return pipeline.model_copy(update={"streams": streams})
+        own = pipeline.stream(stream)
+        declared = {name: getattr(own, name) for name in own.model_fields_set} | _OF_RUNS
+        declared |= {"rename": None} if own.transform is not None else {}
+        streams.pop(escape(stream), None)  # the last of several globs wins
+        streams[escape(stream)] = StreamKeys(**declared | {"load_method": UPSERT, "key_properties": list(key)})
+    rejects = pipeline.rejects.model_copy(update={"on_reject": "fail"})
+    return pipeline.model_copy(update={"streams": streams, "rejects": rejects, "on_no_state": "warn"})
 
 
 class _Messages:

@@ -10,81 +10,29 @@ Without a key the digest takes its place: rows are compared as a multiset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from bridge.errors import DataError, SettingsError
 from bridge.lake.reconciled import Proof
-from bridge.protocol.schema.json_schema import DELETED_AT, source
+from bridge.operate.reconcile.sides import Question, Side
+from bridge.protocol.schema.json_schema import source
 
 _MEMORY = "1GB"
 """How much of it DuckDB takes before it goes on on disk."""
 _LOOKED_AT = 1000
 """Stale rows whose columns are compared one by one."""
-_METADATA = "_sdc_"
-"""The prefix of columns that no source has."""
 _KINDS = ("missing", "extra", "stale")
+_NUMBER = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)\b")
+_NESTED = re.compile(r"\[|STRUCT|MAP|UNION")
 _ROWS = 65_536
 """How many of them are handed on at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The rows of a table: the lake's, or as the source sent them."""
-
-    rows: ds.Dataset
-    columns: Mapping[str, str] = field(init=False)
-    """The names of columns by their properties."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", {source(one): one.name for one in self.rows.schema})
-
-    @property
-    def own(self) -> list[str]:
-        """The properties that a source may have."""
-        return [name for name in self.columns if not name.startswith(_METADATA)]
-
-    def sql(self, name: str) -> str:
-        """A property's column in SQL."""
-        return quoted(self.columns[name])
-
-    @property
-    def live(self) -> str:
-        """The condition for rows that are not marked as deleted."""
-        return f"{self.sql(DELETED_AT)} IS NULL" if DELETED_AT in self.columns else "true"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One table to compare. Names are properties, as the tap calls them."""
-
-    stream: str
-    lake: Side
-    source: Side
-    key: Sequence[str]
-    """Empty: rows are compared as they are."""
-    replication_key: str = ""
-    bookmark: Any = None
-    """Rows of the source that have this replication key or a later one come with the next run."""
-    values: bool = True
-    """Compare all columns that both have, not only the replication key."""
-    later: Side | None = None
-    """The table as it is after the source has told all, if it has changed since `lake`."""
-    later_bookmark: Any = None
-    keeps_former: bool = False
-    """The table is only added to: a key may have several rows, of which one is to be as the source has it."""
-
-    @property
-    def both(self) -> list[str]:
-        """The properties that both sides have and that are compared."""
-        return [name for name in self.source.own if name in self.lake.columns]
 
 
 class Wrong(Protocol):
@@ -111,14 +59,9 @@ def compare(question: Question, folder: Path, samples: int, wrong: Wrong | None 
             connection.register("later", question.later.rows)
         asking = _Asking(connection, question, samples)
         proof = asking.proof()
-        if wrong and question.key:
+        if wrong and question.key and not proof.other_types:
             asking.tell(wrong)
         return proof
-
-
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"{}"'.format(name.replace('"', '""'))
 
 
 @contextmanager
@@ -148,9 +91,9 @@ class _Asking:
 
     def __init__(self, connection: Any, question: Question, samples: int) -> None:
         self._connection, self._question, self._samples = connection, question, samples
-        lake, source = self._types("lake"), self._types("source")
-        self._lake_types = {name: lake[question.lake.columns[name]] for name in question.both}
-        self._source_types = {name: source[question.source.columns[name]] for name in question.both}
+        self._lake_types = self._types("lake", question.lake)
+        self._source_types = self._types("source", question.source)
+        self._check_key()
         self._keys = [f"k{number}" for number, _ in enumerate(question.key)] or ["digest"]
         replicated = question.replication_key in self._lake_types and question.replication_key
         self._replication_key = replicated or ""
@@ -178,8 +121,11 @@ class _Asking:
             null_keys=null_keys,
             former=bool(question.keeps_former and not question.key),
             columns=self._columns() if stale and question.values and question.key else {},
-            only_in_source=tuple(name for name in question.source.own if name not in question.lake.columns),
-            only_in_lake=tuple(name for name in question.lake.own if name not in question.source.columns),
+            other_types=tuple(self.other_types()),
+            only_in_source=tuple(
+                name for name in question.source.own(question.key) if name not in question.lake.columns
+            ),
+            only_in_lake=tuple(name for name in question.lake.own(question.key) if name not in question.source.columns),
             ranges={kind: bounds for kind in _KINDS if (bounds := self._range(kind))},
             samples={kind: rows for kind in _KINDS if (rows := self._sample(kind))},
         )
@@ -191,7 +137,7 @@ class _Asking:
         named = ", ".join(f"f.{key}" for key in keys)
         for rows in self._batches(f"SELECT {named} FROM found f WHERE extra > 0 AND {whole}", question.key):
             wrong.remove(rows)
-        lost = [name for name in question.lake.own if name not in question.source.columns]
+        lost = [name for name in question.lake.own(question.key) if name not in question.source.columns]
         columns = [f"s.c{number}" for number, _ in enumerate(question.both)]
         columns += [f"l.c{number}" for number, _ in enumerate(lost)]  # what the source lost keeps its values
         on_source, on_lake = (" AND ".join(f"{side}.{key} = f.{key}" for key in keys) for side in ("s", "l"))
@@ -215,8 +161,33 @@ class _Asking:
             columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.Table.from_arrays(columns, schema=schema)
 
-    def _types(self, table: str) -> dict[str, str]:
-        return {name: kind for name, kind, *_ in self._all(f"DESCRIBE SELECT * FROM {table}")}
+    def _types(self, table: str, side: Side) -> dict[str, str]:
+        """The types of the columns that both have."""
+        both = self._question.both
+        values = ", ".join(f"{side.sql(name)} AS c{number}" for number, name in enumerate(both)) or "true AS c0"
+        rows = self._all(f"DESCRIBE SELECT {values} FROM {table}")
+        return {name: row[1] for name, row in zip(both, rows, strict=False)}
+
+    def _check_key(self) -> None:
+        """Raise `DataError` for a key that the sides do not have alike: nothing tells which rows belong together."""
+        for name in self._question.key:
+            kinds = [types.get(name, "none") for types in (self._lake_types, self._source_types)]
+            is_alike = name in self._lake_types and kinds[0] == kinds[1]
+            if not is_alike and not all(_NUMBER.match(kind) for kind in kinds):
+                hint = "run the pipeline first; or load the table again: --full"
+                facts = {"column": name, "lake": kinds[0], "source": kinds[1]}
+                raise DataError("the key is another one now", hint=hint, stream=self._question.stream, **facts)
+
+    def other_types(self) -> list[str]:
+        """The properties whose columns are not alike."""
+        question = self._question
+        return [
+            name
+            for name in question.both
+            if (self._lake_types[name], question.lake.is_json(name))
+            != (self._source_types[name], question.source.is_json(name))
+            or len(question.lake.columns[name]) + len(question.source.columns[name]) > 2
+        ]
 
     def _settle(self, later: Side) -> None:
         """Count as in flight what was right, or has become it, when the source had told all."""
@@ -284,22 +255,27 @@ class _Asking:
 
     def _values(self, side: Side, name: str) -> list[str]:
         """A value as it is compared: by the type that the lake has for it, where that loses nothing."""
-        value = side.sql(name)
+        value, question = side.sql(name), self._question
         lake_type, source_type = self._lake_types[name], self._source_types[name]
-        if lake_type == source_type:
-            return [value]
-        if side is not self._question.source:
-            return [value, "true"]
-        cast = f"TRY_CAST({value} AS {lake_type})"
-        return [cast, f"TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {value}"]
+        if question.lake.is_json(name) != question.source.is_json(name) and not side.is_json(name):
+            value = f"CAST(to_json({value}) AS VARCHAR)"
+        elif lake_type != source_type and side is question.source:
+            cast = f"TRY_CAST({value} AS {lake_type})"
+            return [*_hashable(cast, lake_type), f"TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {value}"]
+        return [*_hashable(value, lake_type), *(["true"] if lake_type != source_type else [])]
 
     def _range(self, kind: str) -> dict[str, tuple[Any, ...]]:
         """The least and the greatest key and replication key of a kind."""
         keys = self._keys if self._question.key else []
-        ends = [f"{end}({name})" for name in [*keys[:1], "any_rk"] for end in ("min", "max")]
-        values = [plain(value) for value in self._one(f"SELECT {', '.join(ends)} FROM found WHERE {kind} > 0")]
+        kinds = self._kinds()
+        ends = [_shown(f"{end}({name})", kinds[name]) for name in [*keys[:1], "any_rk"] for end in ("min", "max")]
+        values = [_plain(value) for value in self._one(f"SELECT {', '.join(ends)} FROM found WHERE {kind} > 0")]
         bounds = {"key": values[:2] if keys else [], "replication_key": values[-2:]}
         return {name: tuple(ends) for name, ends in bounds.items() if any(end is not None for end in ends)}
+
+    def _kinds(self) -> dict[str, str]:
+        """The types of the columns of `found`."""
+        return {row[0]: row[1] for row in self._all("DESCRIBE found")}
 
     def _sample(self, kind: str) -> list[dict[str, Any]]:
         """Some keys of a kind; without a key some rows, of stale ones with the values that differ."""
@@ -307,14 +283,17 @@ class _Asking:
         if not self._samples or not self._one(f"SELECT count(*) FROM found WHERE {kind} > 0")[0]:
             return []
         if question.key:
-            rows = self._all(f"SELECT {keys} FROM found WHERE {kind} > 0 ORDER BY ALL LIMIT {self._samples}")
-            return [dict(zip(question.key, map(plain, row), strict=True)) for row in rows]
+            kinds = self._kinds()
+            shown = ", ".join(_shown(key, kinds[key]) for key in self._keys)
+            rows = self._all(f"SELECT {shown} FROM found WHERE {kind} > 0 ORDER BY {keys} LIMIT {self._samples}")
+            return [dict(zip(question.key, map(_plain, row), strict=True)) for row in rows]
         table, side = ("lake", question.lake) if kind == "extra" else ("source", question.source)
-        columns = ", ".join(f"c{number}" for number, _ in enumerate(question.both))
+        types = self._lake_types if kind == "extra" else self._source_types
+        columns = ", ".join(_shown(f"c{number}", types[name]) for number, name in enumerate(question.both)) or "true"
         chosen = f"SELECT digest FROM found WHERE {kind} > 0 LIMIT {self._samples}"
         statement = f"SELECT {columns} FROM ({self._rows(table, side, question.both)}) WHERE digest IN ({chosen})"
         rows = self._all(f"{statement} LIMIT {self._samples}")
-        return [dict(zip(question.both, map(plain, row), strict=True)) for row in rows]
+        return [dict(zip(question.both, map(_plain, row), strict=True)) for row in rows]
 
     def _columns(self) -> dict[str, int]:
         """In how many stale rows, of the first thousand, each column differs; the column that differs most first."""
@@ -346,17 +325,26 @@ class _Asking:
         return list(self._connection.execute(sql).fetchall())
 
 
+def _hashable(value: str, kind: str) -> list[str]:
+    """A value as DuckDB tells it from others: its hash does not see where a list ends, nor which part is null."""
+    if not _NESTED.search(kind):
+        return [value]
+    texts = f"CAST({value} AS VARCHAR)", f"CAST(to_json({value}) AS VARCHAR)"
+    return [f"regexp_replace({text}, '-0\\.0([,\\]}} ])', '0.0\\1', 'g')" for text in texts]
+
+
+def _shown(value: str, kind: str) -> str:
+    """A value in a form that JSON has; DuckDB's client would need a library for instants."""
+    if kind.startswith("TIMESTAMP"):
+        return f"strftime({value}, '%Y-%m-%dT%H:%M:%S.%fZ')"
+    return value if kind in ("BOOLEAN", "BIGINT", "INTEGER", "DOUBLE") else f"CAST({value} AS VARCHAR)"
+
+
 def _literal(value: Any) -> str:
     text = str(value).replace("'", "''")
     return f"'{text}'"
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: NaN and infinity are words."""
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)

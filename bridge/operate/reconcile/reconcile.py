@@ -10,30 +10,31 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from msgspec import structs
 
-from bridge.errors import SettingsError
+from bridge.errors import DataError, SettingsError
 from bridge.lake.log import Log
 from bridge.lake.reconciled import Proof
-from bridge.lake.records import TableState
 from bridge.lake.storage import lake_of
 from bridge.load.maintain.corrections import Corrector
 from bridge.load.run.result import Counts
 from bridge.load.run.stop import Stop
 from bridge.load.run.streams import Streams
-from bridge.operate.reconcile.compare import Question, Side, compare
+from bridge.operate.reconcile.compare import compare
+from bridge.operate.reconcile.sides import Question, Side
 from bridge.operate.reconcile.sweep import Shown, Swept, swept
-from bridge.protocol.schema.json_schema import children
+from bridge.protocol.schema.json_schema import EXTRA, children
 from bridge.protocol.schema.json_schema import source as source_name
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import bookmark
 from bridge.read.query.changes.messages import Messages
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.destination import APPEND_ONLY
+from bridge.settings.destination import APPEND_ONLY, UPSERT, LoadMethod
 from bridge.settings.options import Pipeline
 
 _VALUE = "replication_key_value"
+_MOST = 0.5
+"""A larger share of a table's rows is not removed without `--no-guard`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,9 @@ class Comparing:
         if not tables:
             hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
             raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
-        with swept(pipeline, self.home, self.streams, self.stop, self.shown, keys_only=self.keys_only) as source:
+        merged = {stream for stream, table in tables.items() if table.upserts}
+        how: dict[str, Any] = {"keys_only": self.keys_only, "merged": merged}
+        with swept(pipeline, self.home, self.streams, self.stop, self.shown, **how) as source:
             after = before if corrector else TablesAt.of(before.log, None)
             facts = {"run_id": source.run_id, "commit": before.snapshot.n, "started": started, "ended": _now()}
             proofs, messages, left = dict[str, Proof](), dict[str, Messages](), dict[str, str]()
@@ -125,8 +128,15 @@ class Comparing:
                 if stream not in source.counts:
                     left[stream] = "the tap sent nothing of it, not even its SCHEMA"
                     continue
+                if tables[stream].schema is None:
+                    left[stream] = "a rollback took the table back: run the pipeline first"
+                    continue
                 wrong = self._messages(before, source, stream) if corrector else None
-                proof = self._proof(before, after, source, stream, wrong)
+                try:
+                    proof = self._proof(before, after, source, stream, wrong)
+                except DataError as error:
+                    left[stream] = f"{error.message}; {error.hint}"
+                    continue
                 proofs[stream] = structs.replace(proof, **facts)
                 if wrong and proof.differs:
                     messages[stream] = wrong
@@ -164,11 +174,9 @@ class Comparing:
         Returns warnings.
         """
         keys, reasons = dict[str, tuple[str, ...]](), list[str]()
-        for stream in messages:
-            table, proof = before.snapshot.tables[stream], proofs[stream]
-            shrinks = self.pipeline.guard_of(stream).is_shrunk(proof.lake_rows, proof.source_rows)
-            why = _obstacle(table, before.columns(table), proof, is_shrunk=self.guard and shrinks)
-            if why := "it is half loaded: run the pipeline first" if stream in before.snapshot.staged else why:
+        for stream, wrong in messages.items():
+            proof = proofs[stream]
+            if why := self._obstacle(before, source, stream, proof, wrong):
                 proofs[stream] = structs.replace(proof, refused=why)
                 continue
             keys[stream] = proof.key
@@ -187,18 +195,29 @@ class Comparing:
             proofs[stream] = structs.replace(new, run_id=old.run_id, started=old.started, ended=old.ended, **facts)
         return warnings
 
-
-def _obstacle(table: TableState, columns: pa.Schema, proof: Proof, *, is_shrunk: bool) -> str:
-    """Why a table that differs is left as it is; empty if it can be made as its source."""
-    if not proof.key or not table.upserts:
-        return "its rows are not merged by a key: only `run --full` replaces them"
-    if proof.rejected:
-        return "records of the source do not fit their SCHEMA: without them rows look deleted"
-    if is_shrunk:
-        return f"the source has {proof.source_rows:,} rows, the lake {proof.lake_rows:,}: --no-guard if that is right"
-    if any(source_name(one) != one.name for field in columns for one in children(field.type)):
-        return "a column has fields with other names than the tap's: only `run --full` replaces them"
-    return ""
+    def _obstacle(self, before: TablesAt, source: Swept, stream: str, proof: Proof, wrong: Messages) -> str:
+        """Why a table that differs is left as it is; empty if it can be made as its source."""
+        table, usual = before.snapshot.tables[stream], _usual(self.pipeline, before, source, stream)
+        fields = before.columns(table)
+        if not (proof.key and table.upserts and usual == UPSERT):
+            return "its rows are not merged by a key: only `run --full` replaces them"
+        if stream in before.snapshot.staged:
+            return "it is half loaded: run the pipeline first"
+        if proof.rejected:
+            return "records of the source do not fit their SCHEMA: without them rows look deleted"
+        if proof.other_types:
+            return f"columns have another type at the source: {', '.join(proof.other_types)}; run the pipeline first"
+        if any(source_name(one) != one.name for field in fields for one in children(field.type)):
+            return "a column has fields with other names than the tap's: only `run --full` replaces them"
+        if EXTRA in fields.names:
+            return f"it keeps fields outside its SCHEMA in {EXTRA}: only `run --full` replaces them"
+        if wrong.lost:
+            return f"NaN or infinity, in {', '.join(wrong.lost)}: only `run --full` replaces them"
+        if wrong.is_empty:
+            return "rows whose key has a NULL are left as they are"
+        if self.guard and proof.extra > _MOST * proof.lake_rows:
+            return f"{proof.extra:,} of {proof.lake_rows:,} rows would go: --no-guard, if they are gone at the source"
+        return ""
 
 
 @contextmanager
@@ -216,10 +235,6 @@ def _question(
 ) -> Question:
     """`before`: the lake before the source was asked; `after`: after it had told all."""
     counts, mark = source.counts[stream], source.replication_key(stream)
-    properties = {"properties": dict.fromkeys(counts.keys)}
-    plan = Streams(pipeline, source.catalog, before.snapshot).with_schema(
-        Schema(stream, properties, list(counts.keys), [mark] if mark else None)
-    )
     later = after.snapshot.tables.get(stream)
     changed = later is not None and later != before.snapshot.tables[stream]
     return Question(
@@ -232,8 +247,15 @@ def _question(
         values=not keys_only,
         later=Side(after.dataset(stream)) if changed else None,
         later_bookmark=_bookmark(after.snapshot.state, counts, mark),
-        keeps_former=plan.usual == APPEND_ONLY,
+        keeps_former=_usual(pipeline, before, source, stream) == APPEND_ONLY,
     )
+
+
+def _usual(pipeline: Pipeline, before: TablesAt, source: Swept, stream: str) -> LoadMethod:
+    """How a run loads the stream."""
+    keys, mark = list(source.counts[stream].keys), source.replication_key(stream)
+    schema = Schema(stream, {"properties": dict.fromkeys(keys)}, keys, [mark] if mark else None)
+    return Streams(pipeline, source.catalog, before.snapshot).with_schema(schema).usual
 
 
 def _bookmark(state: Any, counts: Counts, mark: str) -> Any:
@@ -244,7 +266,8 @@ def _bookmark(state: Any, counts: Counts, mark: str) -> Any:
     parts = value.get("partitions")
     each = [value, *(part for part in parts if isinstance(part, dict))] if isinstance(parts, list) else [value]
     values = [part[name] for part in each for name in (_VALUE, mark) if part.get(name) is not None]
-    return min(values, default=None) if len({type(one) for one in values}) == 1 else None
+    kinds = {type(one) for one in values}
+    return min(values) if len(kinds) == 1 and kinds <= {str, int} else None
 
 
 def _now() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -30,7 +30,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.selection import select
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.destination import OVERWRITE
+from bridge.settings.destination import OVERWRITE, UPSERT, StreamKeys
 from bridge.settings.options import Pipeline, is_local
 from bridge.settings.values.request import Request
 
@@ -66,11 +66,19 @@ class Swept:
 
 @contextmanager
 def swept(
-    pipeline: Pipeline, home: Path, streams: Sequence[str], stop: Stop, shown: Shown, *, keys_only: bool
+    pipeline: Pipeline,
+    home: Path,
+    streams: Sequence[str],
+    stop: Stop,
+    shown: Shown,
+    *,
+    keys_only: bool,
+    merged: Collection[str],
 ) -> Iterator[Swept]:
     """Extract all rows of these streams; without any, of all that are selected. They are deleted at the end.
 
-    `keys_only`: of streams with a key, no other columns are selected but the key's and the replication key.
+    `keys_only`: of streams with a key, no other columns are selected but the key's and the replication key. Rows of
+    streams that are `merged` are so here, too: of several with one key the last one counts.
 
     Raises `BridgeError` if the extraction fails: half of a source proves nothing.
     """
@@ -81,7 +89,7 @@ def swept(
         catalog, _ = Source(pipeline, home, stop.tick).catalog(streams, refresh=False, compare=False)
         whole = _whole(pipeline, catalog, keys_only=keys_only) if catalog else None
         asked = Request(streams=tuple(streams), guard=False)
-        run = Run(_trial(pipeline, whole, folder), asked, home, stop=stop, is_trial=True)
+        run = Run(_trial(pipeline, whole, folder, merged), asked, home, stop=stop, is_trial=True)
         with shown(run):
             result = run.execute()
         if result.error:
@@ -108,18 +116,19 @@ def _folder(above: Path, name: str) -> Iterator[Path]:
             shutil.rmtree(above / name, ignore_errors=True)
 
 
-def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path) -> Pipeline:
+def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path, merged: Collection[str]) -> Pipeline:
     """The pipeline that loads what this catalog selects into a lake in `folder`."""
     plain = {"format": "parquet", "partition_by": [], "sort_by": [], "shared": False, "catalog": None}
-    plain |= {"load_method": OVERWRITE}  # what is doubled at the source is to be seen
+    plain |= {"load_method": OVERWRITE}
     destination = {"bucket": str(folder / "lake"), "s3": None, "azure": None, "gcs": None, **plain}
     source: dict[str, Any] = {"check_counts": "never"}
-    decided = dict.fromkeys(("partition_by", "sort_by", "guard", "load_method"))
+    decided = dict.fromkeys(("partition_by", "sort_by", "guard", "load_method", "on_error"))
     if catalog is not None:
         source |= {"catalog": folder / "catalog.json", "select": []}
         (folder / "catalog.json").write_bytes(dumps(catalog))
         decided |= {"replication_method": None, "replication_key": None}  # the catalog has what they say
     streams = {glob: keys.model_copy(update=decided) for glob, keys in pipeline.streams.items()}
+    streams |= {escape(stream): _merging(pipeline.stream(stream), decided) for stream in merged}
     changed = {
         "streams": streams,
         "views": {},
@@ -127,6 +136,12 @@ def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path) -> Pipelin
         "destination": pipeline.destination.model_copy(update=destination),
     }
     return pipeline.model_copy(update=changed)
+
+
+def _merging(keys: StreamKeys, decided: dict[str, Any]) -> StreamKeys:
+    """The settings of a stream by which its rows are merged by key."""
+    declared = {name: getattr(keys, name) for name in keys.model_fields_set}
+    return StreamKeys(**declared | decided | {"load_method": UPSERT})
 
 
 def _whole(pipeline: Pipeline, catalog: Catalog, *, keys_only: bool) -> Catalog:

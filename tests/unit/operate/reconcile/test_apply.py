@@ -17,7 +17,7 @@ import pytest
 from bridge.lake.log import Log
 from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.shell import Typed
-from tests.unit.operate.reconcile.test_reconcile import Source
+from tests.unit.operate.reconcile.test_reconcile import ORDER, Source
 
 
 @pytest.fixture
@@ -128,7 +128,8 @@ def test_exact_values(source: Source) -> None:
     source.has(schema, *first)
     assert source.typed("run shop -q").code == 0
     source.has(schema, *second)
-    assert source.reconcile("--apply").code == 0
+    done = source.reconcile("--apply")
+    assert done.code == 0, done.out + done.err
     columns = ", ".join(properties)
     corrected = rows(source, columns)
     assert source.typed("run shop --full -q").code == 0
@@ -146,7 +147,7 @@ def test_what_is_left_as_it_is(source: Source) -> None:
     done = source.reconcile("--apply")
     assert done.code == 1
     assert "added: it stays as it is: its rows are not merged by a key" in done.out
-    assert "orders: it stays as it is: the source has 1 rows, the lake 20: --no-guard if that is right" in done.out
+    assert "orders: it stays as it is: 19 of 20 rows would go: --no-guard, if they are gone at the source" in done.out
     assert log(source).latest() == 1
     done = source.reconcile("--apply", "--no-guard")
     assert done.code == 1, done.out  # for `added`
@@ -208,3 +209,97 @@ def test_a_kill_leaves_the_table_before_or_after_it(source: Source, number: int)
     assert source.reconcile("--apply").code == 0
     assert rows(source) == WANTED
     assert source.typed("verify shop").code == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"columns": ["id", "at", "v"]},
+        {"schema_policy": "freeze"},
+        {"schema_policy": "discard"},
+        {"hard_delete": True, "partition_by": ["v"], "sort_by": ["at"]},
+    ],
+)
+@pytest.mark.parametrize("glob", ["*", "orders"])
+def test_settings_of_the_stream_apply(source: Source, glob: str, settings: dict[str, Any]) -> None:
+    """A deletion stays one, and is as the stream's settings say."""
+    source.settings(destination={"hard_delete": "hard_delete" not in settings}, streams={glob: settings})
+    changed(source)
+    done = source.reconcile("--apply")
+    assert done.code == 0, done.out + done.err
+    assert rows(source) == WANTED
+
+
+def test_rows_that_the_settings_only_add_are_not_merged(source: Source) -> None:
+    """Whatever the table was before, and whichever glob says so."""
+    changed(source)
+    source.settings(streams={"orders": {"sort_by": ["v"]}, "*": {"load_method": "append-only"}})
+    done = source.reconcile("--apply")
+    assert "it stays as it is: its rows are not merged by a key" in done.out
+    assert log(source).latest() == 1
+
+
+def test_a_key_that_the_source_sends_several_times(source: Source) -> None:
+    """The last row counts, as in a run; a deletion after a row ends it."""
+    messages = source.rows(**{f"_{n}": "x" for n in range(1, 28)})
+    again = [json.loads(json.dumps(one)) for one in messages[1:-1]]
+    for one in again:
+        one["record"]["v"] = "latest"
+    messages[0]["schema"]["properties"]["_sdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}
+    deleted = {"id": 27, "at": again[-1]["record"]["at"], "_sdc_deleted_at": "2026-05-01T00:00:00Z"}
+    source.has(*messages[:-1], *again, {"type": "RECORD", "stream": "orders", "record": deleted}, messages[-1])
+    assert source.typed("run shop -q").code == 0
+    assert source.counts(code=0) == {"orders": (0, 0, 0, 0)}
+    assert source.reconcile("--apply").code == 0
+    assert {row[1] for row in rows(source)} == {"latest"}
+
+
+def test_values_that_messages_do_not_have(source: Source) -> None:
+    """Fields outside the SCHEMA, NaN: such tables stay, as a correction would lose them."""
+    source.has(*source.rows(_1="a", _2="b", _3="c", _4="d"))
+    messages = source.rows(_1="a", _2="b", _3="c", _4="d")
+    messages[1]["record"]["more"] = 5
+    source.has(*messages)
+    assert source.typed("run shop -q").code == 0
+    source.has(*source.rows(_1="z", _2="b", _3="c", _4="d"))
+    assert "it keeps fields outside its SCHEMA in _sdc_extra" in source.reconcile("--apply").out
+    assert log(source).latest() == 1
+
+
+def test_one_table_does_not_stop_the_others(source: Source) -> None:
+    """Another key, another type of it: such a table is named, with what to do."""
+    source.has(*source.rows(_1="a", _2="b", _3="c"), *source.rows("other", _1="a"), *source.rows("third", _1="a"))
+    assert source.typed("run shop -q").code == 0
+    other = source.rows("other", ["u"], _1="a")
+    other[0]["schema"] = {"properties": ORDER | {"u": {"type": "integer"}}}
+    other[1]["record"]["u"] = 7
+    third = source.rows("third", _1="a")
+    third[0]["schema"] = {"properties": ORDER | {"id": {"type": "string"}}}
+    third[1]["record"]["id"] = "A-1"
+    source.has(*source.rows(_1="a", _2="b", _4="c"), *other, *third)
+    done = source.reconcile("--apply", "--json")
+    assert done.code == 1
+    assert done.json["not_compared"].keys() == {"other", "third"}
+    assert all("the key is another one now" in text for text in done.json["not_compared"].values())
+    assert rows(source) == [(1, "a"), (2, "b"), (4, "c")]
+
+
+def test_keys_with_a_null_are_left(source: Source) -> None:
+    """No commit is made for them, and none is claimed."""
+    properties = ORDER | {"id": {"type": ["null", "integer"]}}
+    messages = source.rows(_1="a", _2="b")
+    messages[0]["schema"] = {"properties": properties}
+    without = {"type": "RECORD", "stream": "orders", "record": {"id": None, "v": "n"}}
+    source.has(*messages[:-1], without, messages[-1])
+    assert source.typed("run shop -q").code == 0
+    source.has(*messages)
+    done = source.reconcile("--apply")
+    assert (done.code, "rows whose key has a NULL are left as they are" in done.out) == (1, True), done.out
+    assert log(source).latest() == 1
+
+
+def test_no_state_is_no_failure_of_a_correction(source: Source) -> None:
+    source.settings(destination={"hard_delete": True}, on_no_state="fail")
+    changed(source)
+    assert source.reconcile("--apply").code == 0
+    assert rows(source) == WANTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.errors import DataError
 from bridge.lake.reconciled import Proof
-from bridge.operate.reconcile.compare import Question, Side, compare
+from bridge.operate.reconcile.compare import compare
+from bridge.operate.reconcile.sides import Question, Side
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MARKS = pa.timestamp("us", "UTC")
@@ -184,3 +187,65 @@ def test_columns_of_one_side_only() -> None:
     source = side([{"id": 1, "V-": 3, "late": 1}], id=pa.int64(), late=pa.int64(), **{"V-": pa.int64()})
     proof = asked(lake, source)
     assert (proof.only_in_source, proof.only_in_lake, proof.columns) == (("late",), ("old",), {"V-": 1})
+
+
+LISTS = pa.list_(pa.string())
+POINT = pa.struct([("x", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("types", "ours", "theirs"),
+    [
+        ({"l": LISTS}, {"l": None}, {"l": []}),
+        ({"o": POINT}, {"o": None}, {"o": {"x": None}}),
+        ({"a": LISTS, "b": LISTS}, {"a": ["bob"], "b": []}, {"a": [], "b": ["bob"]}),
+        ({"a": LISTS, "b": LISTS}, {"a": ["a"], "b": ["b", "c"]}, {"a": ["a", "b"], "b": ["c"]}),
+        ({"l": pa.list_(pa.int64())}, {"l": [0]}, {"l": [0, 0, 0]}),
+        ({"l": pa.list_(pa.list_(pa.int64()))}, {"l": [[1], [2]]}, {"l": [[1, 2]]}),
+        ({"l": LISTS}, {"l": ["a, b"]}, {"l": ["a", "b"]}),
+        ({"l": pa.list_(pa.decimal128(38, 2))}, {"l": [Decimal(2**60)]}, {"l": [Decimal(2**60 + 1)]}),
+    ],
+)
+def test_parts_of_lists_and_objects(types: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Where a list ends, and what is null, counts; -0.0 is 0.0."""
+    tables = [side([{"id": 1, **row}], id=pa.int64(), **types) for row in (ours, theirs)]
+    assert counts(asked(*tables)) == (0, 0, 1, 0)
+    assert counts(asked(tables[0], tables[0])) == (0, 0, 0, 0)
+    zeros = [side([{"id": 1, "l": [zero]}], id=pa.int64(), l=pa.list_(pa.float64())) for zero in (0.0, -0.0)]
+    assert counts(asked(*zeros)) == (0, 0, 0, 0)
+
+
+def test_a_property_with_several_columns() -> None:
+    """Whichever of them has the value; JSON and plain text are the same text."""
+    fields = [pa.field("id", pa.int64()), pa.field("v", pa.int64(), metadata={b"singer": b"v"})]
+    fields.append(pa.field("v__string", pa.string(), metadata={b"singer": b"v"}))
+    rows = [{"id": 1, "v": 5, "v__string": None}, {"id": 2, "v": None, "v__string": "six"}]
+    lake = Side(ds.dataset(pa.Table.from_pylist(rows, pa.schema(fields))))
+    same = side([{"id": 1, "v": "5"}, {"id": 2, "v": "six"}], id=pa.int64(), v=pa.string())
+    proof = asked(lake, same)
+    assert (counts(proof), proof.other_types) == ((0, 0, 0, 0), ("v",))
+    assert asked(lake, side([{"id": 1, "v": None}, {"id": 2, "v": "six"}], id=pa.int64(), v=pa.string())).stale == 1
+    json_field = pa.field("v", pa.string(), metadata={b"kind": b"json"})
+    as_json = Side(ds.dataset(pa.table([[1], ['"x"']], schema=pa.schema([("id", pa.int64()), json_field]))))
+    text = side([{"id": 1, "v": "x"}], id=pa.int64(), v=pa.string())
+    assert (asked(as_json, text).stale, asked(text, as_json).stale) == (0, 0)
+
+
+def test_a_key_of_another_type() -> None:
+    """Numbers are compared as numbers; a time and a text are not: that is said, instead of a wrong count."""
+    lake = side([{"id": 1}], id=pa.int64())
+    assert counts(asked(lake, side([{"id": Decimal(1)}], id=pa.decimal128(20, 0)))) == (0, 0, 0, 0)
+    with pytest.raises(DataError, match="the key is another one now"):
+        asked(lake, side([{"id": "1"}], id=pa.string()))
+    with pytest.raises(DataError, match="the key is another one now"):
+        asked(lake, side([{"u": 1}], u=pa.int64()), ("u",))
+
+
+def test_no_library_for_time_zones_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB's client would import pytz for an instant, which pip does not bring."""
+    monkeypatch.setitem(sys.modules, "pytz", None)
+    types = {"at": MARKS, "v": pa.int64()}
+    lake, source = side([{"at": BEGAN, "v": 1}], **types), side([{"at": BEGAN, "v": 2}], **types)
+    proof = asked(lake, source, ("at",), replication_key="at")
+    assert proof.samples == {"stale": [{"at": "2026-01-01T00:00:00.000000Z"}]}
+    assert asked(lake, source, ()).samples["extra"] == [{"at": "2026-01-01T00:00:00.000000Z", "v": 1}]
