@@ -5,7 +5,7 @@ One file for all streams: whoever shows how a pipeline stands reads it each time
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
@@ -14,17 +14,19 @@ from bridge.lake.paths import pipeline_key
 from bridge.lake.records import Count
 from bridge.lake.storage import Storage
 
-_KINDS = {
-    "missing": "not in the lake",
-    "extra": "not at the source",
-    "stale": "with other values in the lake",
-}
 _SAMPLES, _COLUMNS = 10, 5
 """Keys and columns that a sentence names."""
 
 
 class Proof(Struct, frozen=True, kw_only=True):
     """How a table and its source compared. With a key the counts are of keys, without one of rows."""
+
+    KINDS: ClassVar[dict[str, str]] = {
+        "missing": "not in the lake",
+        "extra": "not at the source",
+        "stale": "with other values in the lake",
+    }
+    """The kinds of rows that differ, in a few words."""
 
     pipeline: str = ""
     run_id: str = ""
@@ -100,7 +102,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     @property
     def wrong(self) -> dict[str, int]:
         """How many are `missing`, `extra` and `stale`, of those that there are."""
-        return {kind: rows for kind in _KINDS if (rows := getattr(self, kind))}
+        return {kind: rows for kind in self.KINDS if (rows := getattr(self, kind))}
 
     def sentences(self) -> list[str]:
         """Say for people what differs, a sentence each; the stream is named before it."""
@@ -122,7 +124,7 @@ class Proof(Struct, frozen=True, kw_only=True):
         return lines
 
     def _sentence(self, kind: str) -> str:
-        parts = [f"{_count_of(getattr(self, kind), 'key' if self.key else 'row')} {_KINDS[kind]}"]
+        parts = [f"{_count_of(getattr(self, kind), 'key' if self.key else 'row')} {self.KINDS[kind]}"]
         if kind == "extra" and self.former:
             parts.append("former ones, as rows are only added, or deleted")
         if marks := self.ranges.get(kind, {}).get("replication_key"):

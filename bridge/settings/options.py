@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,28 +34,12 @@ from bridge.settings.values.checked import (
 )
 from bridge.settings.values.cron import check_cron, check_timezone
 from bridge.settings.values.guarding import Guard
-from bridge.settings.values.section import Bytes, Duration, FilePath, Name, Section
+from bridge.settings.values.replication_slot import ReplicationSlot
+from bridge.settings.values.section import Bytes, Duration, FilePath, Section
 from bridge.settings.values.units import DURATION, GIB, MIB
 from bridge.settings.values.views import Views
 
 _NO_KEYS = StreamKeys()
-
-
-class ReplicationSlot(Section):
-    """The replication slot of PostgreSQL from which LOG_BASED streams are read."""
-
-    guard: Annotated[
-        Literal["auto", "off"],
-        BeforeValidator(lambda value: "off" if value is False else value),  # YAML reads a bare `off` as false
-        WithJsonSchema({"enum": ["auto", "off", False]}),
-    ] = "auto"
-    """`auto`: the tap reads a copy of PostgreSQL's replication slot, and the slot itself moves only after a commit.
-    `off`: the tap moves the slot."""
-    url: str | None = Field(default=None, repr=False)
-    """How to connect to the database: `postgresql://user:password@host:port/database`. Default: as the tap's settings
-    say. Needs the extra `postgres`."""
-    setting: Name = None
-    """The key in the tap's settings that names the slot, for a tap that singer-bridge does not know."""
 
 
 class Source(Section):
@@ -335,6 +320,12 @@ class Pipeline(Keys):
             if self._matches(name, glob):
                 declared |= {key: getattr(keys, key) for key in keys.model_fields_set}
         return StreamKeys(**declared) if declared else _NO_KEYS
+
+    def with_stream(self, name: str, changes: Mapping[str, Any]) -> Pipeline:
+        """The pipeline with these keys of one stream changed, whichever globs match it: the last one wins."""
+        streams = {glob: keys for glob, keys in self.streams.items() if glob != escape(name)}
+        streams[escape(name)] = self.stream(name).model_copy(update=dict(changes))
+        return self.model_copy(update={"streams": streams})
 
     def load_method(self, name: str) -> Literal["auto", LoadMethod]:
         """How one stream is to be loaded: as `streams` says, else as `destination` does."""

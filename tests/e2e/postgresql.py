@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .realtaps import free_port
+from .realtaps import Project, free_port, installed
 
 _PACKAGES = ["postgresql", "postgresql-15-wal2json"]
 _SETTINGS = """
@@ -83,6 +83,16 @@ def postgresql() -> Iterator[PostgreSql]:
             yield server
         finally:
             _as_owner([*control, "--mode=immediate", "stop"])
+
+
+def reader(tap: str, server: PostgreSql, folder: Path) -> Project:
+    """A project whose tap, by its package, reads all tables of the schema `public`."""
+    config = {"host": "127.0.0.1", "port": server.port, "user": "postgres", "password": server.environ["PGPASSWORD"]}
+    if tap.startswith("meltanolabs"):
+        config |= {"database": "postgres", "filter_schemas": ["public"]}
+    else:
+        config |= {"dbname": "postgres", "filter_schemas": "public"}
+    return Project(folder, installed(tap, "tap-postgres"), config)
 
 
 def _as_owner(argv: list[str]) -> None:

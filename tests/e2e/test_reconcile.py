@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .postgresql import PostgreSql, postgresql
+from .postgresql import PostgreSql, postgresql, reader
 from .realtaps import Project, installed, mariadb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -51,15 +51,6 @@ where _sdc_deleted_at is null order by id"""
 def server() -> Iterator[PostgreSql]:
     with postgresql() as server:
         yield server
-
-
-def reader(tap: str, server: PostgreSql, folder: Path) -> Project:
-    config = {"host": "127.0.0.1", "port": server.port, "user": "postgres", "password": server.environ["PGPASSWORD"]}
-    if tap.startswith("meltanolabs"):
-        config |= {"database": "postgres", "filter_schemas": ["public"]}
-    else:
-        config |= {"dbname": "postgres", "filter_schemas": "public"}
-    return Project(folder, installed(tap, "tap-postgres"), config)
 
 
 def settled(project: Project, stream: dict[str, Any], **destination: Any) -> Project:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .postgresql import PostgreSql, postgresql
+from .postgresql import PostgreSql, postgresql, reader
 from .realtaps import BINLOG, MariaDb, Project, installed, mariadb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -46,15 +46,6 @@ def differing(project: Project, *arguments: str) -> dict[str, str]:
     assert done.code == 0, done.err
     differences = yaml.safe_load(done.out)["differences"]
     return {one["stream"].rpartition("-")[2]: one["text"] for one in differences if one["kind"] == "row_count"}
-
-
-def reader(tap: str, server: PostgreSql, folder: Path) -> Project:
-    config = {"host": "127.0.0.1", "port": server.port, "user": "postgres", "password": server.environ["PGPASSWORD"]}
-    if tap.startswith("meltanolabs"):
-        config |= {"database": "postgres", "filter_schemas": ["public"]}
-    else:
-        config |= {"dbname": "postgres", "filter_schemas": "public"}
-    return Project(folder, installed(tap, "tap-postgres"), config)
 
 
 BY_KEY = {"replication_method": "INCREMENTAL", "replication_key": "at", "load_method": "upsert"}

@@ -12,14 +12,12 @@ from rich.text import Text
 from bridge.cli.options import json_option, pipeline_verb, streams_option
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, console, count, marked, note, print_table
+from bridge.lake.reconciled import Proof
 from bridge.settings.commands import reload
 
 if TYPE_CHECKING:
     from bridge.findings import Status
-    from bridge.lake.reconciled import Proof
     from bridge.settings.options import Pipeline
-
-_KINDS = ("missing", "extra", "stale")
 
 
 @click.command()
@@ -93,7 +91,7 @@ def reconcile(
 
 def _print(proofs: dict[str, Proof], not_compared: dict[str, str]) -> None:
     rows = [[stream, *(count(number) for number in _counts(proof)), _by(proof)] for stream, proof in proofs.items()]
-    columns = ["stream", "source", "lake", *_KINDS, "in flight", "compared by"]
+    columns = ["stream", "source", "lake", *Proof.KINDS, "in flight", "compared by"]
     if rows:
         print_table(columns, rows, right=columns[1:-1], folds=["compared by"])
     for stream, proof in proofs.items():
@@ -113,7 +111,7 @@ def _advise(pipeline: Pipeline, streams: list[str], *, applied: bool) -> None:
 
 
 def _counts(proof: Proof) -> list[int]:
-    return [proof.source_rows, proof.lake_rows, *(getattr(proof, kind) for kind in _KINDS), proof.in_flight]
+    return [proof.source_rows, proof.lake_rows, *(getattr(proof, kind) for kind in proof.KINDS), proof.in_flight]
 
 
 def _by(proof: Proof) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from bridge.load.run.scratch import Scratch
 from bridge.load.run.stop import Stop
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tap_reader import TapReader
-from bridge.settings.destination import UPSERT, StreamKeys
+from bridge.settings.destination import UPSERT
 from bridge.settings.options import Pipeline
 
 if TYPE_CHECKING:
@@ -67,48 +66,32 @@ class Corrector:
 
         Raises `BridgeError`; then nothing is committed.
         """
-        return _load(
-            _merging(self._pipeline, keys), self.committer, self._lease, self._home, self._stop, messages, reason
-        )
-
-
-def _load(
-    pipeline: Pipeline,
-    committer: Committer,
-    lease: Lease,
-    home: Path,
-    stop: Stop,
-    messages: Iterable[bytes],
-    reason: str,
-) -> list[str]:
-    before, scratch = committer.snapshot, Scratch(home, pipeline, committer.run)
-    scratch.prepare(committer.storage)
-    files = StreamFiles(committer.log, before)
-    planner = TablePlanner(committer.storage, pipeline, before, None, full=False, append=False)
-    context = RunContext(stop, lease=lease, stream_files=files)
-    plan = LoadPlan(pipeline, committer, planner, scratch, context, reason=reason)
-    loader = Loader(plan)
-    try:
-        TapReader(plan, loader).read(_Messages(messages))
-    finally:
-        warnings = loader.close()
-        files.follow(committer.snapshot)
-        scratch.delete()
-    return warnings
+        pipeline, committer = _merging(self._pipeline, keys), self.committer
+        before, scratch = committer.snapshot, Scratch(self._home, pipeline, committer.run)
+        scratch.prepare(committer.storage)
+        files = StreamFiles(committer.log, before)
+        planner = TablePlanner(committer.storage, pipeline, before, None, full=False, append=False)
+        context = RunContext(self._stop, lease=self._lease, stream_files=files)
+        plan = LoadPlan(pipeline, committer, planner, scratch, context, reason=reason)
+        loader = Loader(plan)
+        try:
+            TapReader(plan, loader).read(_Messages(messages))
+        finally:
+            warnings = loader.close()
+            files.follow(committer.snapshot)
+            scratch.delete()
+        return warnings
 
 
 def _merging(pipeline: Pipeline, keys: Mapping[str, Sequence[str]]) -> Pipeline:
     """The pipeline that merges rows into these tables, or fails. They have the columns of the tables, and come as a
     `transform` has left them."""
-    streams = dict(pipeline.streams)
     for stream, key in keys.items():
-        own = pipeline.stream(stream)
-        declared = {name: getattr(own, name) for name in own.model_fields_set} | _OF_RUNS
-        declared |= {"rename": None} if own.transform is not None else {}
-        streams.pop(escape(stream), None)  # the last of several globs wins
-        streams[escape(stream)] = StreamKeys(**declared | {"load_method": UPSERT, "key_properties": list(key)})
+        is_made = pipeline.stream(stream).transform is not None
+        changes = _OF_RUNS | ({"rename": None} if is_made else {})
+        pipeline = pipeline.with_stream(stream, changes | {"load_method": UPSERT, "key_properties": list(key)})
     rejects = pipeline.rejects.model_copy(update={"on_reject": "fail"})
-    return pipeline.model_copy(update={"streams": streams, "rejects": rejects, "on_no_state": "warn"})
+    return pipeline.model_copy(update={"rejects": rejects, "on_no_state": "warn"})
 
 
 class _Messages:

@@ -28,7 +28,6 @@ _MEMORY = "1GB"
 """How much of it DuckDB takes before it goes on on disk."""
 _LOOKED_AT = 1000
 """Stale rows whose columns are compared one by one."""
-_KINDS = ("missing", "extra", "stale")
 _NUMBER = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)\b")
 _NESTED = re.compile(r"\[|STRUCT|MAP|UNION")
 _ROWS = 65_536
@@ -126,8 +125,8 @@ class _Asking:
                 name for name in question.source.own(question.key) if name not in question.lake.columns
             ),
             only_in_lake=tuple(name for name in question.lake.own(question.key) if name not in question.source.columns),
-            ranges={kind: bounds for kind in _KINDS if (bounds := self._range(kind))},
-            samples={kind: rows for kind in _KINDS if (rows := self._sample(kind))},
+            ranges={kind: bounds for kind in Proof.KINDS if (bounds := self._range(kind))},
+            samples={kind: rows for kind in Proof.KINDS if (rows := self._sample(kind))},
         )
 
     def tell(self, wrong: Wrong) -> None:
@@ -195,8 +194,8 @@ class _Asking:
         self._connection.execute(
             f"CREATE TEMP TABLE {name} AS {self._groups('later', later, self._question.later_bookmark)}"
         )
-        kinds = ", ".join(f"least(found.{kind}, coalesce({name}.{kind}, 0)) AS {kind}" for kind in _KINDS)
-        total = " + ".join(f"found.{kind} - least(found.{kind}, coalesce({name}.{kind}, 0))" for kind in _KINDS)
+        kinds = ", ".join(f"least(found.{kind}, coalesce({name}.{kind}, 0)) AS {kind}" for kind in Proof.KINDS)
+        total = " + ".join(f"found.{kind} - least(found.{kind}, coalesce({name}.{kind}, 0))" for kind in Proof.KINDS)
         on = " AND ".join(f"found.{key} IS NOT DISTINCT FROM {name}.{key}" for key in self._keys)
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE found AS SELECT found.* REPLACE ({kinds},"
@@ -278,7 +277,7 @@ class _Asking:
         return {row[0]: row[1] for row in self._all("DESCRIBE found")}
 
     def _sample(self, kind: str) -> list[dict[str, Any]]:
-        """Some keys of a kind; without a key some rows, of stale ones with the values that differ."""
+        """Some keys of a kind; without a key some rows."""
         question, keys = self._question, ", ".join(self._keys)
         if not self._samples or not self._one(f"SELECT count(*) FROM found WHERE {kind} > 0")[0]:
             return []

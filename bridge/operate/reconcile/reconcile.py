@@ -109,9 +109,11 @@ class Comparing:
             keys = self.look()
             if not keys.differs:
                 return keys
+            # The look has kept its own findings: what alerts know is what was found before it.
+            return replace(replace(self, keys_only=False).apply(), former=keys.former)
         with Corrector.of(self.pipeline, self.home, self.stop) as corrector:
             before = TablesAt(corrector.committer.log, corrector.committer.snapshot)
-            return replace(self, keys_only=False)._compare(before, corrector)
+            return self._compare(before, corrector)
 
     def _compare(self, before: TablesAt, corrector: Corrector | None) -> Comparison:
         pipeline, tables, started = self.pipeline, before.snapshot.stream_tables, _now()

@@ -30,7 +30,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.selection import select
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.destination import OVERWRITE, UPSERT, StreamKeys
+from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline, is_local
 from bridge.settings.values.request import Request
 
@@ -128,20 +128,16 @@ def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path, merged: Co
         (folder / "catalog.json").write_bytes(dumps(catalog))
         decided |= {"replication_method": None, "replication_key": None}  # the catalog has what they say
     streams = {glob: keys.model_copy(update=decided) for glob, keys in pipeline.streams.items()}
-    streams |= {escape(stream): _merging(pipeline.stream(stream), decided) for stream in merged}
     changed = {
         "streams": streams,
         "views": {},
         "source": pipeline.source.model_copy(update=source),
         "destination": pipeline.destination.model_copy(update=destination),
     }
-    return pipeline.model_copy(update=changed)
-
-
-def _merging(keys: StreamKeys, decided: dict[str, Any]) -> StreamKeys:
-    """The settings of a stream by which its rows are merged by key."""
-    declared = {name: getattr(keys, name) for name in keys.model_fields_set}
-    return StreamKeys(**declared | decided | {"load_method": UPSERT})
+    pipeline = pipeline.model_copy(update=changed)
+    for stream in merged:
+        pipeline = pipeline.with_stream(stream, {"load_method": UPSERT})
+    return pipeline
 
 
 def _whole(pipeline: Pipeline, catalog: Catalog, *, keys_only: bool) -> Catalog:

@@ -15,6 +15,7 @@ from bridge.errors import BridgeError, LakeError
 from bridge.lake.lease import holder
 from bridge.lake.log import Log
 from bridge.lake.paths import pipeline_key
+from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import current
 from bridge.lake.runs import RunRecord, any_run, counted_ids
 from bridge.read.query.status import pipeline_status
@@ -81,8 +82,8 @@ class PipelineFingerprint:
     newest: bytes | None
     holder: str
     head: int
-    compared: bytes | None
-    """The last comparisons with the source, as the bucket has them."""
+    compared: dict[str, Proof]
+    """The last comparison of each table with its source."""
 
     @classmethod
     def at(cls, log: Log, before: PipelineFingerprint | None) -> PipelineFingerprint:
@@ -92,7 +93,7 @@ class PipelineFingerprint:
         newest = storage.read(pipeline_key(name, "runs", f"{ids[0]}.json")) if ids else None
         held = holder(storage, name) or {}
         head = log.head(before.head) if before and before.head else log.latest()
-        compared = storage.read(pipeline_key(name, "reconciled.json"))
+        compared = Proof.last(storage, name)
         return cls(ids, newest, str(held.get("run") or ""), head, compared)
 
 

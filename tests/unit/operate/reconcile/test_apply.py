@@ -303,3 +303,15 @@ def test_no_state_is_no_failure_of_a_correction(source: Source) -> None:
     changed(source)
     assert source.reconcile("--apply").code == 0
     assert rows(source) == WANTED
+
+
+def test_a_later_glob_does_not_undo_the_merge(source: Source) -> None:
+    """A key that comes twice counts once, whatever else the settings say of all streams."""
+    source.settings(streams={"orders": {"sort_by": ["v"]}, "*": {"load_method": "upsert"}})
+    messages = source.rows(_1="a", _2="b")
+    again = json.loads(json.dumps(messages[1]))
+    again["record"]["v"] = "z"
+    source.has(*messages[:-1], again, messages[-1])
+    assert source.typed("run shop -q").code == 0
+    done = source.reconcile("--json")
+    assert (done.code, done.json["streams"]["orders"]["source_rows"]) == (0, 2)

@@ -125,6 +125,18 @@ def test_who_learns_of_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> No
         assert server.kinds == ["differs"]
 
 
+def test_what_cannot_be_applied_is_told_too(source: Source) -> None:
+    """`--keys` looks first: that look is no reason to keep the difference from the receivers."""
+    with receiver() as server:
+        notify = [{"url": f"json://127.0.0.1:{server.port}/x"}]
+        source.settings(notify=notify, destination={"load_method": "append-only"})
+        source.has(*source.rows(_1="a", _2="b"))
+        assert source.typed("run shop -q").code == 0
+        source.has(*source.rows(_2="b"))
+        assert source.reconcile("--keys", "--apply").code == 1
+        assert server.kinds == ["differs"]
+
+
 def test_streams_and_keys(source: Source) -> None:
     """One of two; a table without a key; one with rows that do not fit; one that the tap no longer sends."""
     source.settings(destination={"load_method": "auto"})
