@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_lost_number_is_tried_again(store: StateStore, lake: Lake, times: int)
 def test_five_lost_numbers_are_enough(store: StateStore, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the fifth loss the writer gives up and has written nothing; its waits doubled, with jitter."""
     waits: list[float] = []
-    monkeypatch.setattr("bridge.lake.state.store.time.sleep", waits.append)
+    monkeypatch.setattr("bridge.lake.state.store.time", SimpleNamespace(sleep=waits.append))  # not that of all threads
     store._storage = store._log.storage = rival = Rival(lake, 5)
     with pytest.raises(CommitLost) as caught:
         store.update(increment)
