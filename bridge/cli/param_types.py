@@ -9,6 +9,7 @@ import click
 
 from bridge.errors import SettingsError
 from bridge.settings.values.units import MIB, parse_duration, parse_size
+from bridge.settings.values.window import Window
 
 _T = TypeVar("_T")
 
@@ -33,6 +34,9 @@ class _Kind(click.ParamType, Generic[_T]):  # type: ignore[type-arg]  # generic 
 
 DURATION = _Kind("duration", parse_duration, bool, "no time at all")
 """Such as 30m; longer than zero."""
+
+WINDOW = _Kind("window", Window.read, bool, "nothing")
+"""Such as 2024-01-01..2024-03-01."""
 
 SIZE = _Kind("size", parse_size, lambda size: size >= MIB, "less than 1MiB")
 """Such as 256MiB; at least 1MiB."""

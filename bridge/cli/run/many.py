@@ -14,7 +14,7 @@ from bridge.cli.run.batch import RunBatch, new_batch, resumed_batch
 from bridge.cli.run.relay import Relay, ReportedRun, RunOutcome
 from bridge.cli.run.reporter import RunReporter
 from bridge.cli.selection import ChosenPipeline
-from bridge.cli.show import as_json, moment
+from bridge.cli.show import as_json, count_of, moment
 from bridge.errors import EngineError, Interrupted
 from bridge.exact_json import loads
 from bridge.load.run.result import Result
@@ -24,12 +24,12 @@ from bridge.settings.values.request import Request
 
 
 class PipelineRunner:
-    """Some pipelines, run one after another."""
+    """Some pipelines, run one after another; or one pipeline, by several requests."""
 
     def __init__(
-        self, chosen: Sequence[ChosenPipeline], request: Request, reporter: RunReporter, *, keep_going: bool
+        self, chosen: Sequence[ChosenPipeline], requests: Sequence[Request], reporter: RunReporter, *, keep_going: bool
     ) -> None:
-        self._chosen, self._request, self._reporter = chosen, request, reporter
+        self._chosen, self._requests, self._request, self._reporter = chosen, requests, requests[0], reporter
         self._keep_going = keep_going
         self._stop = Stop()
         self._relay = Relay(chosen[0].home, self._stop)
@@ -80,15 +80,19 @@ class PipelineRunner:
             text = f"left out, the last batch loaded them: {', '.join(batch.loaded)}"
             self._reporter.announce(text, "left_out", pipelines=batch.loaded)
         rest = [chosen for chosen in self._chosen if chosen.pipeline.name not in batch.loaded]
-        request = replace(self._request, batch=batch.id if self._reporter.several else None)
-        for place, chosen in enumerate(rest):
+        requests = [replace(one, batch=batch.id if self._reporter.several else None) for one in self._requests]
+        turns = [(chosen, request) for chosen in rest for request in requests]
+        for place, (chosen, request) in enumerate(turns):
+            if request.backfill:
+                step = f"step {place + 1} of {len(turns)}: {request.backfill}"
+                self._reporter.announce(step, "step", window=str(request.backfill))
             work = ReportedRun(chosen, request, self._reporter, events.chosen())
             outcome = self._relay.run(work)
             results.append(self._result(chosen, outcome))
             is_stopped = outcome.code > 128
             self._code = outcome.code if is_stopped else max(self._code, outcome.code)
             if is_stopped or (outcome.code and not self._keep_going):
-                self._report_skipped([other.pipeline.name for other in rest[place + 1 :]], is_stopped=is_stopped)
+                self._report_skipped(turns[place + 1 :], is_stopped=is_stopped)
                 break
         self._make_class_data()
         return results
@@ -106,7 +110,11 @@ class PipelineRunner:
         if not self._code and make_in_background(self._chosen[-1].pipeline.spark.master, asked=False):
             self._reporter.announce(ANNOUNCEMENT, "class_data")
 
-    def _report_skipped(self, names: list[str], *, is_stopped: bool) -> None:
-        if names:
+    def _report_skipped(self, turns: Sequence[tuple[ChosenPipeline, Request]], *, is_stopped: bool) -> None:
+        names = [chosen.pipeline.name for chosen, _ in turns]
+        if self._request.backfill:
+            text = f"{count_of(len(turns) + 1, 'step')} left: the same command goes on with them"
+            self._reporter.announce(text, "not_run", pipelines=names[:1])
+        elif names:
             why = "" if is_stopped else "; --keep-going goes on after a failure"
             self._reporter.announce(f"not run: {', '.join(names)}{why}", "not_run", pipelines=names)

@@ -13,14 +13,20 @@ import click
 from bridge.cli.events import report
 from bridge.cli.flags import explain, variables
 from bridge.cli.options import json_option, pipelines_verb, streams_option
-from bridge.cli.param_types import DURATION
+from bridge.cli.param_types import DURATION, WINDOW
 from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console
 from bridge.errors import BridgeError, SettingsError
 from bridge.exact_json import NotJson, loads
 from bridge.settings.values.request import FLAGS, Request
 
-_TYPES = {"FILE": click.Path(path_type=Path), "N": click.IntRange(1), "30m": DURATION, "10m": DURATION}
+_TYPES: dict[str, Any] = {
+    "FILE": click.Path(path_type=Path),
+    "N": click.IntRange(1),
+    "30m": DURATION,
+    "10m": DURATION,
+    "FROM..TO": WINDOW,
+}
 """The types of flags that take a value, by its name in `--help`."""
 
 
@@ -42,6 +48,7 @@ def _request_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
 @streams_option
 @_request_options
+@click.option("--step", metavar="7d", help="With --backfill: a run for each such part of the window.")
 @click.option("--every", type=DURATION, metavar="5m", help="Run again and again, in the foreground, until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and why; change nothing.")
 @json_option("Print one JSON document, and nothing else on stdout.")
@@ -59,9 +66,9 @@ def run(selection: Selection, **asked: Any) -> int:
     """
     from bridge.load.run.result import Result
 
-    several = selection.several
+    several = selection.several or bool(asked["step"])
     try:
-        _check(asked, several=several)
+        _check(asked, several=selection.several)
         selection = _with_tap(selection, quiet=asked["quiet"] or asked["json_output"])
         return _run(selection, _chosen(selection, recorded=not asked["dry_run"]), asked)
     except BridgeError as error:
@@ -105,6 +112,7 @@ def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:
 
 def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str, Any]) -> int:
     request, several = _request(asked), selection.several
+    steps = request.backfill.steps(asked["step"]) if request.backfill and asked["step"] else ()
     if asked["dry_run"]:
         from bridge.cli.run.batch import resumed_batch
         from bridge.cli.run.plan import plan
@@ -122,10 +130,18 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
         quiet=asked["quiet"],
         verbose=asked["verbose"],
         progress=not asked["no_progress"],
-        several=several,
+        several=several or bool(steps),
         variables=variables(),
     )
-    runner = PipelineRunner(chosen, request, reporter, keep_going=asked["keep_going"])
+    requests = [request]
+    if steps:
+        from bridge.load.run.planning.steps import steps_left
+
+        requests = steps_left(chosen[0].log.storage, chosen[0].pipeline.name, request, steps)
+        if len(requests) < len(steps):
+            done, further = len(steps) - len(requests), requests[0].backfill
+            reporter.announce(f"{done:,} of {len(steps):,} steps are done: going on with {further}", "steps", done=done)
+    runner = PipelineRunner(chosen, requests, reporter, keep_going=asked["keep_going"])
     return runner.repeat(asked["every"]) if asked["every"] else runner.once()
 
 
@@ -133,6 +149,10 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
     """Raise `SettingsError` for flags that do not go together."""
     if asked["state"] and several:
         raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
+    if asked["backfill"] and several:
+        raise SettingsError("--backfill is of one pipeline", hint="run that pipeline alone")
+    if asked["step"] and not asked["backfill"]:
+        raise SettingsError("--step cuts the window of --backfill", hint="add --backfill FROM..TO")
     if asked["keep_going"] and not several:
         raise SettingsError("--keep-going goes with several pipelines", hint="add NAMEs, or --all")
     if asked["every"] and asked["json_output"]:
@@ -140,7 +160,7 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
         raise SettingsError("--every never ends, so --json has no document to print", hint=hint)
     if asked["adopt"] and asked["dry_run"]:
         raise SettingsError("--adopt changes tables, --dry-run nothing", hint="leave one of them out")
-    once = ("state", "full", "dry_run", "adopt", "no_guard")
+    once = ("state", "full", "backfill", "dry_run", "adopt", "no_guard")
     if asked["every"] and any(asked[flag] for flag in once):
         hint = "do that once, without --every; then begin with it"
         raise SettingsError("--every goes on from the last bookmark", hint=hint)

@@ -12,14 +12,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.protocol.singer.state import is_empty, is_flat
+from bridge.protocol.singer.state import IN_FLIGHT, bookmark, is_empty, is_flat, known_as
+from bridge.settings.values.window import Bound
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _FIRST = datetime(1, 1, 1)
+_OPAQUE = "its bookmark has no value of the window's kind; load it by `run --state`, with a STATE that you wrote"
 
 Length = timedelta | int | float
 Place = tuple[str, str]
@@ -112,6 +116,50 @@ def _before(value: Any, length: Length, stream: str) -> Any:
         raise _unfit(value, length, stream) from None
     text = (max(at, _FIRST + length) - length).isoformat(time[0] if time else "T", "seconds")
     return (text if time else text[:10]) + (fraction or "") + (zone or "")
+
+
+def started_at(state: Any, stream: tuple[str, ...], key: str | None, bound: Bound) -> Any:
+    """The STATE from which a tap sends a stream's rows from `bound` on; `key` is its replication key, if it is known.
+
+    Raises `SettingsError` where the stream has no bookmark that says by its form how to write one.
+    """
+    stored, name = bookmark(state, stream), known_as(state, stream)
+    begun = None if is_flat(state) else _begun(stored, key, bound)
+    if begun is None:
+        hint = "run it first, so that its bookmark says how the tap writes one" if not stored else _OPAQUE
+        facts = {"stream": name} | ({"bookmark": str(stored)[:60]} if stored else {})
+        raise SettingsError("nobody knows how to have the tap start at a value", hint=hint, **facts)
+    return {**state, "bookmarks": {**state["bookmarks"], name: begun}}
+
+
+def _begun(stored: Any, key: str | None, bound: Bound) -> Any:
+    """A bookmark that has this value, in the form of a stored one; None if that has no value."""
+    if not isinstance(stored, dict):
+        return _written(bound, stored)
+    result = {name: value for name, value in stored.items() if name not in IN_FLIGHT}
+    if isinstance(parts := stored.get("partitions"), list) and parts:
+        begun = [_begun(part, key, bound) if isinstance(part, dict) else None for part in parts]
+        return {**result, "partitions": begun} if None not in begun else None
+    name = _VALUE if stored.get(_VALUE) is not None else key
+    value = _written(bound, stored.get(name)) if name else None
+    return None if value is None else {**result, name: value}
+
+
+def _written(bound: Bound, like: Any) -> Any:
+    """The bound in the form of a bookmark's value; None if it does not fit."""
+    if isinstance(bound, Decimal):
+        number = int(bound) if bound == bound.to_integral_value() else bound
+        is_text = isinstance(like, str) and _NUMBER.fullmatch(like)
+        return number if _is_number(like) or isinstance(like, Decimal) else f"{bound:f}" if is_text else None
+    match = _TIME.fullmatch(like) if isinstance(like, str) else None
+    if not match:
+        return None
+    _, time, fraction, zone = match.groups()
+    if not time:
+        return bound.date().isoformat()
+    digits = "seconds" if not fraction else "milliseconds" if len(fraction) == 4 else "microseconds"
+    text = bound.replace(tzinfo=None).isoformat(time[0], digits)
+    return text + ("" if not zone else "Z" if zone == "Z" else "+00:00" if ":" in zone else "+0000")
 
 
 def _unfit(value: Any, length: Length, stream: str) -> SettingsError:

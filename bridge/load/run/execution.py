@@ -78,6 +78,8 @@ class Execution:
             retained=plan.deselected.union(others),
             restarted=frozenset(plan.asked or committer.snapshot.staged),
             max_records=plan.request.max_records,
+            backfill=plan.request.backfill,
+            reason=f"backfill {plan.request.backfill}" if plan.request.backfill else None,
             lookbacks=lookbacks,
             replay_guard=replay_guard,
             division=division,

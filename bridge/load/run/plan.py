@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.lake.commit.committer import Committer
@@ -11,6 +11,7 @@ from bridge.lake.lease import Lease
 from bridge.lake.records import TapGroup
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.stream_files import StreamFiles
+from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack
 from bridge.load.run.checks.replay_guard import ReplayGuard
 from bridge.load.run.planning.division import Division
@@ -22,6 +23,7 @@ from bridge.load.slots.guard import SlotGuard
 from bridge.load.spark.query import STARTING
 from bridge.load.tap.stdin import Piped
 from bridge.settings.options import Pipeline
+from bridge.settings.values.window import Window
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class LoadPlan:
     restarted: frozenset[str] = frozenset()
     """With `full`: staged files of these streams do not count."""
     max_records: int | None = None
+    backfill: Window | None = None
+    """Only rows of this window are loaded, by one commit at the end, and the STATE stays."""
     lookbacks: Sequence[Lookback] = (Lookback(),)
     """One for each process of the tap."""
     replay_guard: ReplayGuard | None = None
@@ -101,6 +105,12 @@ class LoadPlan:
     def groups(self) -> Sequence[TapGroup]:
         """The streams and the STATE of each process of the tap."""
         return self.division.groups if self.division else (TapGroup((), self.start),)
+
+    def of_window(self, barrier: Barrier) -> Barrier:
+        """The barrier of a backfill: its rows are a part of what the table has, and the STATE stays."""
+        stored = self.committer.snapshot.pipeline_state
+        facts: dict[str, Any] = {"activate": {}, "uncovered": (), "from_tap": False, "merged": False}
+        return replace(barrier, state=self.start, stored=stored, **facts)
 
     @property
     def max_rejects(self) -> int:

@@ -10,6 +10,7 @@ once, and the next run is refused until somebody decides.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -101,6 +102,21 @@ class StreamPlan:
         if self.is_known:
             return f"adds rows after its {self.bookmark}" if self.bookmark else "adds rows"
         return "a second run is refused: no key"
+
+    @property
+    def backfilled_by(self) -> str:
+        """The property whose values a window of its rows is of. Raises `SettingsError` if it cannot be backfilled."""
+        if self.usual == OVERWRITE:
+            hint = f"load it again: singer-bridge run -s {shlex.quote(self.name)}"
+            raise SettingsError(
+                "each run replaces the table, so no part of it is backfilled", hint=hint, stream=self.name
+            )
+        if len(self.resumes_by) != 1:
+            hint = (
+                "a window is of a replication key; `singer-bridge reconcile --apply` makes any table as its source is"
+            )
+            raise SettingsError("the stream has no replication key", hint=hint, stream=self.name)
+        return self.resumes_by[0]
 
     def never_null(self, message: Schema) -> Sequence[str]:
         """The columns that are never null: the table's keys; an upsert's where null is not allowed."""

@@ -22,10 +22,11 @@ from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.table_guard import Outcome
 from bridge.load.run.tables.table_key import key_after
 from bridge.load.write.context import MapOnExecutors, WriteContext
-from bridge.load.write.merge.match import MergeSpec, VersionSweep
+from bridge.load.write.merge.match import MergeSpec, VersionSweep, WindowSweep
 from bridge.load.write.merge.plan import Merged, Merger
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import Rewriting
+from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, VERSION_COLUMN
@@ -42,7 +43,7 @@ class Pending:
     versions: set[int | None] = field(default_factory=set)
     rejects: list[RejectFile] = field(default_factory=list)
     filtered: int = 0
-    """Rows that the stream's SQL filtered out."""
+    """Rows that the stream's SQL filtered out, or that lie outside of the window of a backfill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class TableChangeBuilder:
         active, anew = barrier.activate.get(stream), barrier.replaces(stream)
         table, has_rows = self._table(stream), bool(pending.files or pending.spills)
         unchanged = BuiltChange(outcome=Outcome(stream, table.rows) if stream in barrier.publish else None)
-        if not has_rows and active is None and (not barrier.end or (not anew and table.files)):
+        window = self._window(stream, barrier)
+        if not has_rows and active is None and not window and (not barrier.end or (not anew and table.files)):
             return unchanged
         version = table.version if active is None else active
         if barrier.publish.get(stream) == OVERWRITE:
@@ -104,6 +106,8 @@ class TableChangeBuilder:
         )
         soft = not self._context.layouts[stream].hard_delete
         outcome = _outcome(stream, table, merged, anew=anew, soft=soft) or unchanged.outcome
+        if window:
+            outcome = Outcome(stream, merged.swept, merged.counts["inserted"], replaces=True, is_window=True)
         return BuiltChange(change, outcome, merged.empty, [*merged.changes, *replaced])
 
     def forget(self, built: BuiltChange) -> None:
@@ -142,9 +146,16 @@ class TableChangeBuilder:
             return Merged([file.add() for file in files], list(table.files))
         if active is None and table.version is not None and any(file.stale for file in table.files.values()):
             batch = replace(batch, sweep=VersionSweep(table.version, int(time.time() * 1000) if soft else None))
+        if window := self._window(stream, barrier):
+            return self._merger.replace(replace(batch, sweep=WindowSweep(window)), table, files)
         if batch.sweep:
             return self._merger.extend(batch, table, files, activated=active is not None)
         return Merged([file.add() for file in files])
+
+    def _window(self, stream: str, barrier: Barrier) -> RowWindow | None:
+        """The window whose rows the commit replaces in a table without a key, if any."""
+        layout = self._context.layouts[stream]
+        return layout.window if stream in barrier.publish and not layout.keys else None
 
     def _layout(self, stream: str) -> tuple[Any, ...] | None:
         """The table's partitioning for the commit; None if it has none and had none."""

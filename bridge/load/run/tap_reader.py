@@ -76,7 +76,7 @@ class TapReader:
             commit_every=pipeline.commit.every,
             commit_bytes=pipeline.commit.bytes // len(plan.groups),
             commit_rows=pipeline.commit.rows,
-            only_at_end=pipeline.commit.at == "end",
+            only_at_end=pipeline.commit.at == "end" or plan.backfill is not None,
             max_noise=plan.max_rejects,
             max_records=plan.max_records,
             validates=pipeline.rejects.validate == "full",
@@ -206,6 +206,8 @@ class TapReader:
                 barrier = event.barrier
                 if barrier and self._joint:
                     barrier = self._joint.barrier(session.number, barrier)
+                elif barrier and self._plan.backfill:
+                    barrier = self._plan.of_window(barrier)
                 self._loader.submit(replace(event, barrier=barrier))
             elif isinstance(event, SchemaNeedsSpark):
                 try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bridge.load.write.partition import Partition
+from bridge.load.write.row_window import RowWindow
 
 if TYPE_CHECKING:  # workers need no settings
     from bridge.settings.options import Pipeline
@@ -42,6 +43,8 @@ class TableLayout:
     """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
     watched: tuple[str, ...] = ()
     """Properties that tell the tap which rows have changed: rows without one are counted."""
+    window: RowWindow | None = None
+    """Only these rows are loaded; where rows are only added, they replace those that the table has."""
 
     @property
     def merges_changes(self) -> bool:

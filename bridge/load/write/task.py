@@ -25,6 +25,7 @@ from bridge.load.write.metadata_columns import METADATA, fill_metadata
 from bridge.load.write.partition import folder_of
 from bridge.load.write.rejects import reject_entry, write_rejects
 from bridge.load.write.report import SegmentCount, SpillFile, WorkReport, failure
+from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import SegmentSource
 from bridge.load.write.spill import Spill, reject_without_key, with_message_order
 from bridge.load.write.validation import decode_valid, read_rules, spooled_schema
@@ -136,7 +137,13 @@ class SegmentReader:
             decoded = replace(decoded, absent=absent_columns(decoded, data, [*layout.keys, *not_of_rows]))
         self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
         self._count(segment, decoded)
-        return decoded
+        return decoded if layout.window is None else self._inside(segment.stream, decoded, layout.window)
+
+    def _inside(self, stream: str, decoded: Decoded, window: RowWindow) -> Decoded:
+        rows = decoded.filter(window.mask(decoded.table))
+        outside = decoded.table.num_rows - rows.table.num_rows
+        self.report.filtered[stream] = self.report.filtered.get(stream, 0) + outside
+        return rows
 
     def finish(self) -> WorkReport:
         """Write the reject files, and complete the report."""

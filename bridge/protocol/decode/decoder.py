@@ -59,9 +59,9 @@ class Decoded:
 
     def filter(self, mask: pa.Array) -> Decoded:
         """Some of the rows."""
-        table, arrays = self.table.filter(mask), (self.version, self.extracted)
-        version, extracted = (None if array is None else array.filter(mask) for array in arrays)
-        return replace(self, table=table, version=version, extracted=extracted)
+        arrays = (self.version, self.extracted, self.absent)
+        version, extracted, absent = (None if array is None else array.filter(mask) for array in arrays)
+        return replace(self, table=self.table.filter(mask), version=version, extracted=extracted, absent=absent)
 
 
 def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: bool = False) -> Decoded:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from bridge.errors import SettingsError
+from bridge.settings.values.window import Window
 
 if TYPE_CHECKING:
     from bridge.settings.options import Pipeline
@@ -19,7 +20,8 @@ class Request:
     `timeout` counts from the run's start; `wait` is how long it may wait for another run that holds the pipeline. What
     is started together with runs of other pipelines has the same `batch`. `run_id` is chosen by a caller who has to
     know it before the run starts; a retry gets another one. `attempt` is above 1 if the process of an earlier
-    attempt was killed.
+    attempt was killed. `backfill`: load rows of this window of the streams' replication keys once more, as
+    a step of the window `step_of`; the STATE stays.
     """
 
     full: bool = False
@@ -30,6 +32,8 @@ class Request:
     refresh_catalog: bool = False
     max_records: int | None = None
     adopt: bool = False
+    backfill: Window | None = None
+    step_of: Window | None = None
     guard: bool = True
     timeout: timedelta | None = None
     wait: timedelta | None = None
@@ -43,6 +47,8 @@ class Request:
         requested = {name: value for name in names if (value := getattr(self, name))}
         if self.streams:
             requested["streams"] = list(self.streams)
+        windows = {"backfill": self.backfill, "step_of": self.step_of}
+        requested |= {name: str(window) for name, window in windows.items() if window}
         return {"requested": requested} | ({"batch": self.batch} if self.batch else {})
 
     def begins_anew(self, pipeline: Pipeline) -> bool:
@@ -51,6 +57,9 @@ class Request:
 
     def check(self, pipeline: Pipeline) -> None:
         """Raise `SettingsError` for flags that contradict the settings: such a run leaves no record."""
+        if self.backfill and not pipeline.incremental.enabled:
+            hint = "`run` loads all of it in any case"
+            raise SettingsError("there is nothing to backfill: incremental is off", hint=hint)
         if not self.begins_anew(pipeline):
             return
         if self.resume:
@@ -76,6 +85,12 @@ class Request:
             raise SettingsError("a STATE is a JSON object", hint="to start from the beginning use --full")
         if self.max_records is not None and self.max_records < 1:
             raise SettingsError("--max-records is at least 1", hint="leave it out for all records")
+        if self.backfill:
+            if not self.streams:
+                raise SettingsError("--backfill is of some streams", hint="name them: -s STREAM")
+            if self.full or self.resume or self.adopt or self.state is not None or self.max_records is not None:
+                hint = "leave out --full, --resume, --adopt, --state and --max-records"
+                raise SettingsError("--backfill has a beginning and an end of its own", hint=hint)
         for name, duration in (("timeout", self.timeout), ("wait", self.wait)):
             if duration is not None and not isinstance(duration, timedelta):
                 raise SettingsError(f"{name} is not a duration", hint="give a datetime.timedelta")
@@ -115,5 +130,6 @@ FLAGS = {
     "guard": Flag(("--no-guard",), _GUARD, doors=("service",)),
     "timeout": Flag(("--timeout",), "Stop a run that takes longer.", "30m"),
     "wait": Flag(("--wait",), "Wait this long for a run that holds the pipeline.", "10m"),
+    "backfill": Flag(("--backfill",), "Load rows of -s of this window once more; the bookmark stays.", "FROM..TO"),
 }
 """The flags of `singer-bridge run` by field, in the order of `--help`; `--stream` is one of many verbs."""

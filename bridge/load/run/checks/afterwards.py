@@ -26,7 +26,7 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     after = plan.committer.snapshot
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
-    if not plan.full:
+    if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)
         seen = Seen(plan.tables.streams, before, after, piped=is_piped)
         result.warnings += seen.warnings(result.streams, plan.committer.storage)

@@ -32,6 +32,8 @@ class Outcome:
     """Old rows are removed: by an overwrite, `--full`, or a complete version."""
     merges: bool = False
     """Old rows are removed as several have the key of one new row."""
+    is_window: bool = False
+    """The rows are those of a window, not of the table."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,9 @@ class Guard:
 
     def _shrunk(self, outcome: Outcome) -> DataError:
         text = f"the overwrite has {outcome.after:,} rows, the table has {outcome.before:,}"
-        if not outcome.replaces:
+        if outcome.is_window:
+            text = f"the source has {outcome.after:,} rows in the window, the table has {outcome.before:,} of it"
+        elif not outcome.replaces:
             text = f"the merge would leave {outcome.after:,} of {outcome.before:,} rows, as many have one key"
         hint = (
             "look at the source: did the tap see all of it? If so many rows are gone for good:\n"

@@ -13,7 +13,7 @@ from typing import Any
 from bridge.lake.formats.registry import require
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
-from bridge.lake.state.lookback import Lookback
+from bridge.lake.state.lookback import Lookback, started_at
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
 from bridge.load.run.checks.resume import completed, leave_out
@@ -21,6 +21,7 @@ from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.planning.past_runs import remembered
 from bridge.load.run.scratch import check_paths
+from bridge.load.run.streams import Streams
 from bridge.load.run.tables.declared import whole_tables
 from bridge.load.run.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.load.run.tables.undeclared import refusal
@@ -34,6 +35,7 @@ from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, resumable_versions, without
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request
+from bridge.settings.values.window import Window
 
 Selection = tuple[Catalog | None, set[str]]
 """The catalog that the tap gets, and the names of the streams that are deselected."""
@@ -124,6 +126,8 @@ class RunPlan:
 
     def division(self) -> tuple[Division | None, list[str]]:
         """How the streams are divided among several processes of the tap, None for a single one; and warnings."""
+        if self.request.backfill:
+            return None, []
         division, notes = divided(self.pipeline, self.runs, self.snapshot, self.catalog)
         return division, [] if self.is_full else notes
 
@@ -139,6 +143,8 @@ class RunPlan:
         slot; it may have a stream start before its bookmark. Raises `SettingsError` for a STATE that cannot be kept per
         stream.
         """
+        if self.request.backfill:
+            return self._before_window(state, self.request.backfill), Lookback()
         asked, settings_of = self.asked, self.pipeline.stream
         lookback = Lookback(lambda s: slots.back.get(s, settings_of(s).lookback) if own is None or s in own else None)
         lookback.quiet |= slots.back.keys()
@@ -157,6 +163,16 @@ class RunPlan:
         looks_back = slots.back or any(one.lookback is not None for one in self.pipeline.streams.values())
         return lookback.start(state) if looks_back else state, lookback
 
+    def _before_window(self, state: Any, window: Window) -> Any:
+        """The STATE with which the tap sends a window's rows of the streams that were asked for. Raises
+        `SettingsError`."""
+        plans = Streams(self.pipeline, self.catalog, self.snapshot)
+        for name in self.selected or self.request.streams:
+            plan = plans.expected(name)
+            key = plan.backfilled_by if self.catalog else plan.replication_key
+            state = started_at(state, plan.names, key, window.low)
+        return state
+
     def _version(self, stream: str) -> int | None:
         """The `version` of a stream's rows in the lake, looked up by all of its names."""
         versions = (self.snapshot.version(name) for name in self.pipeline.names_of(stream))
@@ -174,7 +190,8 @@ class RunPlan:
     def planner(self) -> TablePlanner:
         """The planner of the streams' tables."""
         whole = whole_tables(self.source.declared, self.pipeline, self.runs, self.snapshot)
-        flags = {"full": self.is_full, "append": self.request.append, "piped": self.is_piped}
+        flags: dict[str, Any] = {"full": self.is_full, "append": self.request.append, "piped": self.is_piped}
+        flags |= {"backfill": self.request.backfill}
         return TablePlanner(self.storage, self.pipeline, self.snapshot, self.catalog, **flags, whole=whole)
 
     def check_tables(self, planner: TablePlanner) -> list[str]:

@@ -22,6 +22,7 @@ from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.metadata_columns import METADATA
 from bridge.load.write.partition import check_layout
+from bridge.load.write.row_window import RowWindow
 from bridge.protocol.schema.json_schema import VERSION_COLUMN
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
@@ -32,6 +33,7 @@ from bridge.protocol.singer.state import continues
 from bridge.settings.commands import reload, selecting
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
+from bridge.settings.values.window import Window
 from bridge.settings.view_sql import ROWS, View, read_view
 
 
@@ -65,14 +67,16 @@ class TablePlanner:
         append: bool,
         piped: bool = False,
         whole: Collection[str] = (),
+        backfill: Window | None = None,
     ) -> None:
         """`piped`: another program starts the tap, so we do not choose its replication.
 
         `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
+        `backfill`: only rows of this window are loaded.
         """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, snapshot, catalog
         self.streams = Streams(pipeline, catalog, snapshot, full=full, append=append, whole=whole)
-        self._full, self._piped = full, piped
+        self._full, self._piped, self._backfill = full, piped, backfill
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in snapshot.tables.values()}
         self.layouts: dict[str, TableLayout] = {}
         self._unclaimed: dict[str, Owner] = {}
@@ -163,7 +167,8 @@ class TablePlanner:
         """The plan, and in its layout its keys and the handling of deletions. Raises `SettingsError` without a key."""
         own = plan.settings.hard_delete
         hard = self._pipeline.destination.hard_delete if own is None else own
-        layout = replace(layout, hard_delete=hard, watched=plan.watched)
+        window = RowWindow(plan.backfilled_by, self._backfill) if self._backfill else None
+        layout = replace(layout, hard_delete=hard, watched=plan.watched, window=window)
         if plan.usual != UPSERT:
             return replace(plan, layout=layout)
         if not plan.keys:

@@ -23,6 +23,7 @@ from bridge.load.write.merge.extra import mark_changes
 from bridge.load.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
 from bridge.load.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
 from bridge.load.write.partition import Partition, folders_of
+from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import create_file, new_file, open_file
 from bridge.load.write.spill import ABSENT, HIDDEN, VERSION
 from bridge.load.write.writer import Writer
@@ -51,6 +52,31 @@ class VersionSweep:
     at: int | None = None
     """None: they are removed. Else they get this time of deletion, in ms since 1970."""
 
+    def columns(self, fields: Sequence[pa.Field]) -> list[str]:
+        """The columns that tell which rows these are."""
+        return [field.name for field in fields if field.name in (VERSION_COLUMN, DELETED_AT)]
+
+    def mask(self, _rows: pa.Table, versions: pa.ChunkedArray) -> Any:
+        """Which rows these are. A row without a version is not older."""
+        in_ms_ = pc.if_else(pc.less(versions, _SECONDS), pc.multiply(versions, 1000), versions)
+        return pc.fill_null(pc.less(in_ms_, in_ms(self.version)), False)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSweep:
+    """Rows of a window are removed, as others come for them."""
+
+    window: RowWindow
+    at: None = None
+
+    def columns(self, fields: Sequence[pa.Field]) -> list[str]:
+        """The columns that tell which rows these are."""
+        return self.window.columns(fields)
+
+    def mask(self, rows: pa.Table, _versions: pa.ChunkedArray) -> Any:
+        """Which rows these are. Raises `DataError`."""
+        return self.window.mask(rows)
+
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
@@ -62,7 +88,7 @@ class MergeSpec:
     seq: int
     hard: bool
     """Whether deletions remove their rows."""
-    sweep: VersionSweep | None = None
+    sweep: VersionSweep | WindowSweep | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -267,13 +293,12 @@ def _check_partial(stream: str, leaving: pa.Table, partition_by: Sequence[Partit
             raise DataError(text, hint=hint, stream=stream)
 
 
-def sweep_rows(rows: pa.Table, sweep: VersionSweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
-    """Remove or mark the rows of older versions; also return how many. A row without a version is not older."""
-    in_any = pc.if_else(pc.less(versions, _SECONDS), pc.multiply(versions, 1000), versions)
-    older = pc.fill_null(pc.less(in_any, in_ms(sweep.version)), False)
+def sweep_rows(rows: pa.Table, sweep: VersionSweep | WindowSweep, versions: pa.ChunkedArray) -> tuple[pa.Table, int]:
+    """Remove or mark the rows of a sweep; also return how many."""
+    older = sweep.mask(rows, versions)
     if sweep.at is None:
-        newer = rows.filter(pc.invert(older))
-        return newer, len(rows) - len(newer)
+        others = rows.filter(pc.invert(older))
+        return others, len(rows) - len(others)
     place = rows.schema.get_field_index(DELETED_AT)
     field = rows.schema.field(place)
     at = pa.scalar(sweep.at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC")).cast(field.type)

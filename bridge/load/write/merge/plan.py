@@ -18,7 +18,7 @@ from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
 from bridge.load.write.context import MapOnExecutors, WriteContext
 from bridge.load.write.keys import key_columns, order_of
 from bridge.load.write.merge.footers import Range, Ranges, find_ranges, read_ranges
-from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, in_ms, match, outside
+from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, VersionSweep, in_ms, match, outside
 from bridge.load.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import REWRITTEN
@@ -48,7 +48,7 @@ class Merged:
     removes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     swept: int = 0
-    """Rows of older versions that were removed or marked."""
+    """Rows of older versions, or of a window, that were removed or marked."""
     dropped: int = 0
     """Rows that were removed as more than one had the key of a newer row; `dropped_nulls`: whose key has a null."""
     dropped_nulls: int = 0
@@ -95,7 +95,7 @@ class Merger:
         pending file cannot be marked: it is `stale` until the next commit.
         """
         sweep = spec.sweep
-        assert sweep is not None
+        assert isinstance(sweep, VersionSweep)
 
         def older(file: PendingFile | LiveFile) -> bool:
             return activated and file.version is not None and in_ms(file.version) < in_ms(sweep.version)
@@ -121,6 +121,15 @@ class Merger:
             )
             self._rewrite(table, list(touched.values()), merged)
         merged.counts |= {"rows": rows, "inserted": rows - deleted, "deleted": deleted}
+        return merged
+
+    def replace(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile]) -> Merged:
+        """Add pending files, and remove the rows that `spec` sweeps from the table's."""
+        merged, touched = Merged([file.add() for file in pending]), dict[int, Touched]()
+        self._find_older(spec, table, sorted(table.files), touched, merged)
+        self._rewrite(table, list(touched.values()), merged)
+        rows = sum(file.rows for file in pending)
+        merged.counts |= {"rows": rows, "inserted": rows}
         return merged
 
     def _match(
@@ -169,7 +178,7 @@ class Merger:
     def _find_older(
         self, spec: MergeSpec, table: TableState, live: Sequence[str], touched: dict[int, Touched], merged: Merged
     ) -> None:
-        """Add the files with rows of older versions to `touched`; a file with no others is removed unread."""
+        """Add the files with rows that go, or are marked, to `touched`; a file with no others is removed unread."""
         files = table.files
         rest = [Touched(spec, n, name, (), files[name].version) for n, name in enumerate(live) if n not in touched]
         hard = spec.sweep is not None and spec.sweep.at is None

@@ -80,7 +80,7 @@ class NewFile(Struct, frozen=True):
 
 
 class OlderRows(Struct, frozen=True):
-    """How many rows a live file has, and how many of them are of an older version."""
+    """How many rows a live file has, and how many of them a sweep removes or marks."""
 
     rows: int
     older: int
@@ -168,7 +168,7 @@ def _fill(context: WriteContext, touched: Touched, new: File, counts: _Counts, c
 
 
 def _sweep(rows: pa.Table, touched: Touched) -> tuple[pa.Table, int]:
-    """Remove or mark the rows of older versions; also return how many."""
+    """Remove or mark the rows that the merge sweeps; also return how many."""
     sweep = touched.spec.sweep
     if sweep is None:
         return rows, 0
@@ -274,13 +274,14 @@ def _with_winners(rows: pa.Table, winners: _Winners, key: Keyed, at: Any, by: An
 
 
 def count_older(context: WriteContext, touched: Touched) -> OlderRows:
-    """Count the rows of a live file that are of an older version."""
-    layout, older = context.layouts[touched.spec.stream], 0
-    with open_parquet(context, f"{layout.folder}/{touched.name}") as live:
-        fields = [field for field in touched.spec.fields if field.name in (VERSION_COLUMN, DELETED_AT)]
+    """Count the rows of a live file that the merge sweeps."""
+    spec, older = touched.spec, 0
+    assert spec.sweep
+    with open_parquet(context, f"{context.layouts[spec.stream].folder}/{touched.name}") as live:
+        fields = [field for field in spec.fields if field.name in spec.sweep.columns(spec.fields)]
         columns = [field.name for field in fields if field.name in live.schema_arrow.names]
-        has_version = VERSION_COLUMN in columns or touched.version is not None
-        for group in range(live.num_row_groups if has_version else 0):
+        told = set(columns) - {DELETED_AT} or touched.version is not None
+        for group in range(live.num_row_groups if told else 0):
             rows = refit(live.read_row_group(group, columns=columns), fields)
             older += _sweep(rows, touched)[1]
         return OlderRows(live.metadata.num_rows, older)
