@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 import click
 
 from bridge.errors import SettingsError
+from bridge.settings.values.request import Window
 from bridge.settings.values.units import MIB, parse_duration, parse_size
-from bridge.settings.values.window import Window
 
 _T = TypeVar("_T")
 

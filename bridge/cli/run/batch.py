@@ -1,14 +1,19 @@
-"""A batch: the runs of several pipelines that one command starts. With `--resume` it goes on with the last one."""
+"""The runs that one command starts: of several pipelines (a batch), or the steps of a backfill. Both can go on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridge.cli.selection import ChosenPipeline
 from bridge.errors import LakeError
-from bridge.lake.runs import RunRecord, new_run_id, read_attempts
+from bridge.lake.run_status import current
+from bridge.lake.runs import RunRecord, new_run_id, read_attempts, read_opened
+from bridge.settings.values.request import Request, Window
+
+_RUNS_BACK = 100
+"""How many runs back a step of a backfill is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +44,19 @@ def _last_attempt(chosen: ChosenPipeline) -> RunRecord | None:
         log = chosen.log
         return next(read_attempts(log.storage, log.pipeline, 1), None)
     return None
+
+
+def steps_left(chosen: ChosenPipeline, request: Request, windows: Sequence[Window]) -> list[Request]:
+    """A request for each step of a backfill that is left to do: all, or those after the last one that succeeded.
+
+    `windows`: all steps. What counts is the newest step of a backfill of the same streams and window, if it was one of
+    these and not the last: other runs may have come since.
+    """
+    steps = [replace(request, backfill=window, step_of=request.backfill) for window in windows]
+    asked = [step.to_record()["requested"] for step in steps]
+    runs = read_opened(chosen.log.storage, chosen.pipeline.name, _RUNS_BACK)
+    newest = next((run for run in runs if "backfill" in run.requested), None)
+    if newest is None or newest.requested not in asked:
+        return steps
+    is_loaded = current(chosen.log.storage, newest).status == "success"
+    return steps[asked.index(newest.requested) + is_loaded :] or steps

@@ -112,7 +112,7 @@ def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:
 
 def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str, Any]) -> int:
     request, several = _request(asked), selection.several
-    steps = request.backfill.steps(asked["step"]) if request.backfill and asked["step"] else ()
+    steps = request.backfill.steps(asked["step"]) if request.backfill and asked["step"] else []
     if asked["dry_run"]:
         from bridge.cli.run.batch import resumed_batch
         from bridge.cli.run.plan import plan
@@ -135,12 +135,12 @@ def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str
     )
     requests = [request]
     if steps:
-        from bridge.load.run.planning.steps import steps_left
+        from bridge.cli.run.batch import steps_left
 
-        requests = steps_left(chosen[0].log.storage, chosen[0].pipeline.name, request, steps)
-        if len(requests) < len(steps):
-            done, further = len(steps) - len(requests), requests[0].backfill
-            reporter.announce(f"{done:,} of {len(steps):,} steps are done: going on with {further}", "steps", done=done)
+        requests = steps_left(chosen[0], request, steps)
+        if skipped := len(steps) - len(requests):
+            further = f"{skipped:,} of {len(steps):,} steps are done: going on with {requests[0].backfill}"
+            reporter.announce(further, "steps", skipped=skipped)
     runner = PipelineRunner(chosen, requests, reporter, keep_going=asked["keep_going"])
     return runner.repeat(asked["every"]) if asked["every"] else runner.once()
 

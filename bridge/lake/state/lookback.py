@@ -8,6 +8,7 @@ another lookback earlier.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.protocol.singer.state import IN_FLIGHT, bookmark, is_empty, is_flat, known_as
-from bridge.settings.values.window import Bound
+from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -59,6 +59,20 @@ class Lookback:
             for stream, bookmark in state["bookmarks"].items()
         }
         return {**state, "bookmarks": bookmarks}
+
+    @staticmethod
+    def at(state: Any, stream: tuple[str, ...], key: str | None, bound: Decimal | datetime) -> Any:
+        """The STATE with which a tap sends a stream's rows from `bound` on; `key`: its replication key, if it is known.
+
+        For `run --backfill`. Raises `SettingsError` where no bookmark of the stream says how its tap writes one.
+        """
+        stored, name = bookmark(state, stream), known_as(state, stream)
+        begun = None if is_flat(state) else _begun(stored, key, bound)
+        if begun is None:
+            hint = _OPAQUE if stored else "run it first, so that its bookmark says how the tap writes one"
+            facts = {"stream": name} | ({"bookmark": str(stored)[:60]} if stored else {})
+            raise SettingsError("nobody knows how to have the tap start at a value", hint=hint, **facts)
+        return {**state, "bookmarks": {**state["bookmarks"], name: begun}}
 
     def _shifted(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
         length = self.of(stream)
@@ -118,39 +132,26 @@ def _before(value: Any, length: Length, stream: str) -> Any:
     return (text if time else text[:10]) + (fraction or "") + (zone or "")
 
 
-def started_at(state: Any, stream: tuple[str, ...], key: str | None, bound: Bound) -> Any:
-    """The STATE from which a tap sends a stream's rows from `bound` on; `key` is its replication key, if it is known.
-
-    Raises `SettingsError` where the stream has no bookmark that says by its form how to write one.
-    """
-    stored, name = bookmark(state, stream), known_as(state, stream)
-    begun = None if is_flat(state) else _begun(stored, key, bound)
-    if begun is None:
-        hint = "run it first, so that its bookmark says how the tap writes one" if not stored else _OPAQUE
-        facts = {"stream": name} | ({"bookmark": str(stored)[:60]} if stored else {})
-        raise SettingsError("nobody knows how to have the tap start at a value", hint=hint, **facts)
-    return {**state, "bookmarks": {**state["bookmarks"], name: begun}}
-
-
-def _begun(stored: Any, key: str | None, bound: Bound) -> Any:
-    """A bookmark that has this value, in the form of a stored one; None if that has no value."""
+def _begun(stored: Any, key: str | None, bound: Decimal | datetime) -> Any:
+    """A bookmark of this value, in the form of a stored one; None if that has no value."""
     if not isinstance(stored, dict):
         return _written(bound, stored)
-    result = {name: value for name, value in stored.items() if name not in IN_FLIGHT}
     if isinstance(parts := stored.get("partitions"), list) and parts:
         begun = [_begun(part, key, bound) if isinstance(part, dict) else None for part in parts]
-        return {**result, "partitions": begun} if None not in begun else None
+        return {**stored, "partitions": begun} if None not in begun else None
     name = _VALUE if stored.get(_VALUE) is not None else key
     value = _written(bound, stored.get(name)) if name else None
-    return None if value is None else {**result, name: value}
+    return None if value is None else {**stored, name: value}
 
 
-def _written(bound: Bound, like: Any) -> Any:
+def _written(bound: Decimal | datetime, like: Any) -> Any:
     """The bound in the form of a bookmark's value; None if it does not fit."""
     if isinstance(bound, Decimal):
-        number = int(bound) if bound == bound.to_integral_value() else bound
-        is_text = isinstance(like, str) and _NUMBER.fullmatch(like)
-        return number if _is_number(like) or isinstance(like, Decimal) else f"{bound:f}" if is_text else None
+        if isinstance(like, str):
+            return f"{bound:f}" if _NUMBER.fullmatch(like) else None
+        if not _is_number(like) and not isinstance(like, Decimal):
+            return None
+        return math.floor(bound) if isinstance(like, int) else bound
     match = _TIME.fullmatch(like) if isinstance(like, str) else None
     if not match:
         return None

@@ -23,7 +23,7 @@ from bridge.load.slots.guard import SlotGuard
 from bridge.load.spark.query import STARTING
 from bridge.load.tap.stdin import Piped
 from bridge.settings.options import Pipeline
-from bridge.settings.values.window import Window
+from bridge.settings.values.request import Window
 
 
 @dataclass(slots=True)

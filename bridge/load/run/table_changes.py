@@ -22,11 +22,11 @@ from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.table_guard import Outcome
 from bridge.load.run.tables.table_key import key_after
 from bridge.load.write.context import MapOnExecutors, WriteContext
+from bridge.load.write.layout import RowWindow
 from bridge.load.write.merge.match import MergeSpec, VersionSweep, WindowSweep
 from bridge.load.write.merge.plan import Merged, Merger
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import Rewriting
-from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import delete_files
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, VERSION_COLUMN

@@ -22,7 +22,6 @@ from bridge.load.write.spill import HIDDEN as ORDER
 from bridge.load.write.spill import with_message_order
 from bridge.load.write.task import RowWriter, SegmentReader
 from bridge.protocol.decode.casting import refit
-from bridge.protocol.decode.versions import by_version
 from bridge.protocol.schema.json_schema import EXTRA, source
 from bridge.protocol.schema.table_schema import with_extra
 
@@ -66,7 +65,7 @@ def _rows(reading: SegmentReader, context: WriteContext, segment: Segment, seq: 
     if target.keys:
         yield with_message_order(fill_metadata(decoded, target, segment), decoded.version, seq, segment)
         return
-    for version, rows in by_version(decoded):
+    for version, rows in decoded.by_version():
         table = fill_metadata(rows, target, segment)
         if version is not None:
             table = table.append_column(_SPLIT, pa.repeat(pa.scalar(version, pa.int64()), table.num_rows))

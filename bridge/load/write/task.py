@@ -21,11 +21,11 @@ from bridge.lake.storage.parallel import MANY, on_disk
 from bridge.load.spool.folder import Segment
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
+from bridge.load.write.layout import RowWindow
 from bridge.load.write.metadata_columns import METADATA, fill_metadata
 from bridge.load.write.partition import folder_of
 from bridge.load.write.rejects import reject_entry, write_rejects
 from bridge.load.write.report import SegmentCount, SpillFile, WorkReport, failure
-from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import SegmentSource
 from bridge.load.write.spill import Spill, reject_without_key, with_message_order
 from bridge.load.write.validation import decode_valid, read_rules, spooled_schema
@@ -33,7 +33,6 @@ from bridge.load.write.writer import Writer
 from bridge.protocol.decode.absent_columns import absent_columns
 from bridge.protocol.decode.changed import null_keys
 from bridge.protocol.decode.decoder import Decoded
-from bridge.protocol.decode.versions import by_version, is_mixed
 from bridge.protocol.schema.json_schema import DELETED_AT, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 
@@ -90,7 +89,7 @@ def _write(
                 rows = fill_metadata(decoded, layout, segment)
                 writer.add(segment.stream, with_message_order(rows, decoded.version, seq, segment, decoded.absent))
                 continue
-            for version, rows in by_version(decoded):
+            for version, rows in decoded.by_version():
                 writer.add(segment.stream, fill_metadata(rows, layout, segment), version)
         report = reader.finish()
     writer.finish()
@@ -128,7 +127,7 @@ class SegmentReader:
         rules, data = read_rules(spool, segment.schema, segment.stream), spool.read_segment(segment)
         envelope, prefix = layout.metadata or bool(layout.keys), segment.prefix.encode() or None
         decoded = decode_valid(data, schema, prefix, rules, envelope=envelope)
-        if is_mixed(decoded) and not envelope:  # rare: a tap that began its table anew
+        if decoded.is_mixed and not envelope:  # rare: a tap that began its table anew
             decoded = decode_valid(data, schema, prefix, rules, envelope=True)
         if layout.keys:
             decoded = reject_without_key(decoded, data, layout.keys)

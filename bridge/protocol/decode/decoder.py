@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bridge.protocol.decode import exact, native
 from bridge.protocol.decode.casting import fitted
@@ -56,6 +57,25 @@ class Decoded:
         """Each row's line, counted from 0."""
         rejected = {reject.line for reject in self.rejects}
         return [line for line in range(self.table.num_rows + len(rejected)) if line not in rejected]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether rows are of several versions, or some of one and some of none."""
+        low, high = self.versions or (None, None)
+        return low is not None and (low != high or self.unversioned > 0)
+
+    def by_version(self) -> Iterator[tuple[int | None, Decoded]]:
+        """Split rows by version, None for those without: a file of a table holds rows of one, so that all of it can go.
+
+        Mixed rows must have been decoded with `envelope`.
+        """
+        if not self.is_mixed:
+            yield self.versions[0] if self.versions else None, self
+            return
+        assert self.version is not None
+        for version in pc.unique(self.version).to_pylist():
+            same = pc.is_null(self.version) if version is None else pc.equal(self.version, version)
+            yield version, self.filter(pc.fill_null(same, False))
 
     def filter(self, mask: pa.Array) -> Decoded:
         """Some of the rows."""

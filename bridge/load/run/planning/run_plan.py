@@ -13,7 +13,7 @@ from typing import Any
 from bridge.lake.formats.registry import require
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
-from bridge.lake.state.lookback import Lookback, started_at
+from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
 from bridge.load.run.checks.resume import completed, leave_out
@@ -34,8 +34,7 @@ from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, resumable_versions, without
 from bridge.settings.options import Pipeline
-from bridge.settings.values.request import Request
-from bridge.settings.values.window import Window
+from bridge.settings.values.request import Request, Window
 
 Selection = tuple[Catalog | None, set[str]]
 """The catalog that the tap gets, and the names of the streams that are deselected."""
@@ -170,7 +169,7 @@ class RunPlan:
         for name in self.selected or self.request.streams:
             plan = plans.expected(name)
             key = plan.backfilled_by if self.catalog else plan.replication_key
-            state = started_at(state, plan.names, key, window.low)
+            state = Lookback.at(state, plan.names, key, window.low)
         return state
 
     def _version(self, stream: str) -> int | None:

@@ -19,10 +19,9 @@ from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.undeclared import refusal
 from bridge.load.write.keys import check_keys, refuse_new_columns
-from bridge.load.write.layout import TableLayout
+from bridge.load.write.layout import RowWindow, TableLayout
 from bridge.load.write.metadata_columns import METADATA
 from bridge.load.write.partition import check_layout
-from bridge.load.write.row_window import RowWindow
 from bridge.protocol.schema.json_schema import VERSION_COLUMN
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
@@ -33,7 +32,7 @@ from bridge.protocol.singer.state import continues
 from bridge.settings.commands import reload, selecting
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
-from bridge.settings.values.window import Window
+from bridge.settings.values.request import Window
 from bridge.settings.view_sql import ROWS, View, read_view
 
 

@@ -19,11 +19,11 @@ from bridge.lake.records import PendingFile
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
 from bridge.load.write.keys import at_least, key_columns, key_order, lookup, order_of
+from bridge.load.write.layout import RowWindow
 from bridge.load.write.merge.extra import mark_changes
 from bridge.load.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
 from bridge.load.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
 from bridge.load.write.partition import Partition, folders_of
-from bridge.load.write.row_window import RowWindow
 from bridge.load.write.shared_spool import create_file, new_file, open_file
 from bridge.load.write.spill import ABSENT, HIDDEN, VERSION
 from bridge.load.write.writer import Writer

@@ -280,8 +280,8 @@ def count_older(context: WriteContext, touched: Touched) -> OlderRows:
     with open_parquet(context, f"{context.layouts[spec.stream].folder}/{touched.name}") as live:
         fields = [field for field in spec.fields if field.name in spec.sweep.columns(spec.fields)]
         columns = [field.name for field in fields if field.name in live.schema_arrow.names]
-        told = set(columns) - {DELETED_AT} or touched.version is not None
-        for group in range(live.num_row_groups if told else 0):
+        has_any = set(columns) - {DELETED_AT} or touched.version is not None
+        for group in range(live.num_row_groups if has_any else 0):
             rows = refit(live.read_row_group(group, columns=columns), fields)
             older += _sweep(rows, touched)[1]
         return OlderRows(live.metadata.num_rows, older)

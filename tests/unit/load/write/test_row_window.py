@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from bridge.errors import DataError
-from bridge.load.write.row_window import RowWindow
+from bridge.load.write.layout import RowWindow
 from bridge.protocol.schema.json_schema import TIMESTAMP
-from bridge.settings.values.window import Window
+from bridge.settings.values.request import Window
 
 
 def mask(window: str, *columns: pa.Array) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.values.window import Window
+from bridge.settings.values.request import Window
 
 
 @pytest.mark.parametrize(
