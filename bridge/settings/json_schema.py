@@ -26,7 +26,7 @@ from bridge.settings import destination, options, receivers, service
 from bridge.settings.options import Keys, Source
 from bridge.settings.service import Service
 from bridge.settings.system_tables import DEFAULT
-from bridge.settings.values import guarding, replication_slot
+from bridge.settings.values import guarding, replication_slot, schedules
 from bridge.settings.values.section import Section, section_of
 from bridge.settings.values.units import SIZE, duration_text, size_text
 
@@ -118,7 +118,7 @@ def _descriptions() -> dict[tuple[str, str], str]:
     descriptions = {}
     for section in (
         node
-        for room in (options, destination, guarding, receivers, replication_slot, service)
+        for room in (options, destination, guarding, receivers, replication_slot, schedules, service)
         for node in ast.walk(ast.parse(inspect.getsource(room)))
     ):
         body = section.body if isinstance(section, ast.ClassDef) else []

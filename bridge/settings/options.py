@@ -32,9 +32,9 @@ from bridge.settings.values.checked import (
     tap_config,
     wrong,
 )
-from bridge.settings.values.cron import check_cron, check_timezone
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.replication_slot import ReplicationSlot
+from bridge.settings.values.schedules import Reconcile, Schedule
 from bridge.settings.values.section import Bytes, Duration, FilePath, Section
 from bridge.settings.values.units import DURATION, GIB, MIB
 from bridge.settings.values.views import Views
@@ -212,19 +212,6 @@ class Retention(Section):
     """How long files that were removed from a table are kept."""
 
 
-class Schedule(Section):
-    """When the pipeline runs: by `singer-bridge serve`, or by cron after `schedule install`."""
-
-    cron: Annotated[str, parsed(check_cron)]
-    """Five fields: minute, hour, day, month, weekday, with `jan`, `mon-fri`, `*/15`, `1,15`; or `@daily` and the
-    like."""
-    timezone: Annotated[str | None, parsed(check_timezone)] = None
-    """The time zone of `cron`, such as `Europe/Paris`. Default: the machine's."""
-    catch_up: Literal["once", "skip"] = "once"
-    """Runs that were due while `serve` was down. `once`: one run makes up for all of them. `skip`: `serve` waits
-    for the next one."""
-
-
 class Keys(Section):
     """The keys that a pipeline has in the file."""
 
@@ -249,6 +236,7 @@ class Keys(Section):
     retry: Retry = Retry()
     retention: Retention = Retention()
     schedule: Schedule | None = None
+    reconcile: Reconcile | None = None
     notify: list[Notification] = Field(default_factory=list)
     """Receivers of notifications, each a `url` and, in `on`, the kinds of facts that it gets."""
     stale_after: Duration | None = None

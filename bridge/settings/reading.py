@@ -19,7 +19,7 @@ Read = tuple[Pipeline | None, list[tuple[Key, SettingsError]]]
 """A pipeline, or all that is wrong with it, in reading order."""
 
 _CONFIG: Key = ("source", "config")
-_LAKE = ("destination", "spool", "schedule", "streams", "views", "stale_after")
+_LAKE = ("destination", "spool", "schedule", "reconcile", "streams", "views", "stale_after")
 _BUCKET = ("destination", "retention")
 _PATHS: tuple[Key, ...] = (
     _CONFIG,

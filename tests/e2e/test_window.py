@@ -28,11 +28,16 @@ if "--discover" in sys.argv:
     sys.exit(print(json.dumps({"streams": streams})))
 state = json.load(open(sys.argv[sys.argv.index("--state") + 1])) if "--state" in sys.argv else {}
 json.dump(state, open("given.json", "w"))
-for stream, (columns, key, by, rows) in plan["streams"].items():
+for message in plan.get("messages", ()):
+    say(**message)
+for stream, (columns, key, by, rows) in plan["streams"].items() if "messages" not in plan else ():
     marks = {"bookmark_properties": by} if by else {}
     say(type="SCHEMA", stream=stream, schema={"properties": columns}, key_properties=key, **marks)
+    given = state.get("bookmarks", {}).get(stream, {}).get("replication_key_value")
     for row in rows:
-        say(type="RECORD", stream=stream, record=row)
+        is_old = plan.get("honest") and given is not None and row["id"] <= given
+        if not is_old:
+            say(type="RECORD", stream=stream, record=row)
 bookmarks = dict(state.get("bookmarks", {}), **plan["bookmarks"])
 say(type="STATE", value={"bookmarks": bookmarks})
 if plan.get("fails"):
@@ -57,9 +62,10 @@ class Source:
         plan = {"streams": {"a": [columns, list(key), list(by), rows]}, "bookmarks": bookmarks}
         (self.project.folder / "plan.json").write_text(json.dumps(plan))
 
-    def fails(self) -> None:
+    def has(self, **facts: Any) -> None:
+        """More facts about what the tap does: it `fails`, is `honest` about its bookmark, sends these `messages`."""
         path = self.project.folder / "plan.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"fails": True}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | facts))
 
     def run(self, *arguments: str) -> Any:
         done = self.project.command("run", "smoke", "--json", *arguments, timeout=500)
@@ -90,11 +96,11 @@ def test_rows_without_a_key_are_replaced(project: Project, table_format: str) ->
     rows = numbered((40, "new"), (11, "new"), (10, "new"), (19, "new"), (20, "new"), (10, "twice"), (None, "new"))
     source.sends(rows, 40)
     result = source.run("-s", "a", "--backfill", "10..20")
-    assert source.given == {"replication_key": "id", "replication_key_value": 10}
+    assert source.given == {"replication_key": "id", "replication_key_value": 9}
     counts = result["streams"]["a"]
     assert (counts["read"], counts["records"], counts["filtered"]) == (7, 4, 3)
     assert result["state"] == {"bookmarks": {"a": {"replication_key": "id", "replication_key_value": 30}}}
-    assert [text.partition(" row has none")[0] for text in result["warnings"]] == ["a: id: 1"]
+    assert result["warnings"] == []
     old = [(n, "old") for n in (*range(1, 10), *range(20, 31))]
     inside = [(10, "new"), (10, "twice"), (11, "new"), (19, "new")]
     assert table(project) == [*sorted(old + inside), (None, "none")]
@@ -120,14 +126,14 @@ def test_rows_with_a_key_are_merged(project: Project) -> None:
 @pytest.mark.parametrize(
     ("mark", "window", "given"),
     [
-        ("2024-03-01", "2024-01-02..2024-01-05", "2024-01-02"),
-        ("2024-03-01T00:00:00Z", "2024-01-02..2024-01-05", "2024-01-02T00:00:00Z"),
+        ("2024-03-01", "2024-01-02..2024-01-05", "2024-01-01"),
+        ("2024-03-01T00:00:00Z", "2024-01-02..2024-01-05", "2024-01-01T23:59:59Z"),
         (
             "2024-03-01T00:00:00.000000+00:00",
             "2024-01-02T02:00:00+02:00..2024-01-05",
-            "2024-01-02T00:00:00.000000+00:00",
+            "2024-01-01T23:59:59.000000+00:00",
         ),
-        ("2024-03-01 00:00:00.000", "2024-01-02..2024-01-05", "2024-01-02 00:00:00.000"),
+        ("2024-03-01 00:00:00.000", "2024-01-02..2024-01-05", "2024-01-01 23:59:59.000"),
     ],
 )
 def test_the_bookmark_keeps_its_form(project: Project, mark: str, window: str, given: str) -> None:
@@ -155,7 +161,7 @@ def test_bookmarks_of_partitions(project: Project) -> None:
     source.sends(numbered(*((n, "old") for n in range(1, 31))), mark)
     source.run()
     result = source.run("-s", "a", "--backfill", "10..20")
-    assert source.given == {"partitions": [part | {"replication_key_value": 10} for part in (one, other)]}
+    assert source.given == {"partitions": [part | {"replication_key_value": 9} for part in (one, other)]}
     assert result["state"] == {"bookmarks": {"a": mark}}
 
 
@@ -178,7 +184,7 @@ def test_a_tap_that_fails_changes_nothing(project: Project) -> None:
     source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
     source.run()
     source.sends(numbered((10, "new"), (11, "new")), 30)
-    source.fails()
+    source.has(fails=True)
     assert "the tap failed" in source.refused("-s", "a", "--backfill", "10..20")
     assert table(project) == [(n, "old") for n in range(1, 31)]
 
@@ -201,10 +207,10 @@ def test_a_window_that_is_gone_at_the_source(project: Project) -> None:
     ("arguments", "text"),
     [
         (["--backfill", "1..5"], "--backfill is of some streams"),
-        (["-s", "a", "--backfill", "5..1"], "nothing lies in the window 5..1"),
-        (["-s", "a", "--backfill", "5..5"], "nothing lies in the window 5..5"),
-        (["-s", "a", "--backfill", "5"], "'5' is no window"),
-        (["-s", "a", "--backfill", "5..2024-01-01"], "'5..2024-01-01' is no window"),
+        (["-s", "a", "--backfill", "5..1"], "a window without anything in it"),
+        (["-s", "a", "--backfill", "5..5"], "a window without anything in it"),
+        (["-s", "a", "--backfill", "5"], "is no window"),
+        (["-s", "a", "--backfill", "5..2024-01-01"], "is no window"),
         (["-s", "a", "--backfill", "2024-13-01..2024-14-01"], "is no window"),
         (["-s", "a", "--backfill", "1..5", "--full"], "--backfill has a beginning and an end of its own"),
         (["-s", "a", "--backfill", "1..5", "--max-records", "5"], "--backfill has a beginning and an end of its own"),
@@ -262,10 +268,140 @@ def test_steps(project: Project) -> None:
     source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
     source.run()
     source.sends(numbered(*((n, "new") for n in range(1, 31))), 30)
-    command = ("-s", "a", "--backfill", "1..31", "--step", "10")
+    command = ("-s", "a", "--backfill", "1..30", "--step", "10")
     runs = source.run(*command)
-    assert [run["streams"]["a"]["records"] for run in runs] == [10, 10, 10]
-    assert table(project) == [(n, "new") for n in range(1, 31)]
-    source.fails()
+    assert [run["streams"]["a"]["records"] for run in runs] == [10, 10, 9]
+    assert table(project) == [(n, "new" if n < 30 else "old") for n in range(1, 31)]
+    source.has(fails=True)
     text = source.refused(*command)
     assert "step 1 of 3: 1..11" in text and "3 steps left: the same command goes on with them" in text
+
+
+def test_a_window_beyond_the_bookmark(project: Project) -> None:
+    """Its rows would come once more by the next run: refused for a table that is only added to."""
+    source = Source(project, {})
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
+    source.run()
+    source.sends(numbered(*((n, "new") for n in range(1, 41))), 40)
+    source.has(honest=True)
+    text = source.refused("-s", "a", "--backfill", "10..100")
+    assert "the window ends beyond the bookmark" in text and "end it at 30 at the latest" in text
+    assert "beyond the bookmark" in source.refused("-s", "a", "--backfill", "10..100", "--step", "15")
+    source.run("-s", "a", "--backfill", "10..30")
+    source.run()
+    expected = [(n, "new" if 10 <= n < 30 or n > 30 else "old") for n in range(1, 41)]
+    assert table(project) == expected, "also the first row, of a tap that starts after its bookmark"
+
+
+def test_a_beginning_that_the_tap_leaves_out(project: Project) -> None:
+    """Steps of a tap that sends what is greater than its bookmark: no row at a boundary is lost."""
+    source = Source(project, {})
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
+    source.run()
+    source.sends(numbered(*((n, "new") for n in range(1, 31))), 30)
+    source.has(honest=True)
+    source.run("-s", "a", "--backfill", "1..30", "--step", "7")
+    assert table(project) == [(n, "new" if n < 30 else "old") for n in range(1, 31)]
+
+
+def test_a_key_that_changes_within_it(project: Project) -> None:
+    """There is one commit: what would need two fails, and changes nothing."""
+    source = Source(project, {"load_method": "upsert"})
+    columns = NUMBERS | {"w": INTEGER}
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30, columns=columns, key=["id"])
+    source.run()
+
+    def schema(*key: str) -> dict[str, Any]:
+        facts = {"key_properties": key, "bookmark_properties": ["id"], "schema": {"properties": columns}}
+        return {"type": "SCHEMA", "stream": "a", **facts}
+
+    def record(n: int) -> dict[str, Any]:
+        return {"type": "RECORD", "stream": "a", "record": {"id": n, "v": "new", "w": 1}}
+
+    state = {"type": "STATE", "value": {"bookmarks": {"a": {"replication_key_value": 31, "replication_key": "id"}}}}
+    source.has(messages=[schema("id"), record(10), record(11), state, schema("id", "w"), record(12), state])
+    assert "the key changes" in source.refused("-s", "a", "--backfill", "10..20")
+    assert table(project) == [(n, "old") for n in range(1, 31)]
+
+
+def test_transforms_and_children(project: Project) -> None:
+    """A window is of the tap's rows: a table whose rows are others, and rows that come with a parent's, are refused."""
+    for more, text in (
+        ({"a": {"transform": "SELECT id + 100 AS id, v FROM stream"}}, "a table that a transform fills has no windows"),
+        ({"a": {"parent": "p"}}, "a child stream has no windows of its own"),
+    ):
+        source = Source(project, {}, streams=more)
+        source.sends(numbered((1, "old"), (2, "old")), 2)
+        assert text in source.refused("-s", "a", "--backfill", "1..2")
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_versions_stay(project: Project, hard: bool) -> None:
+    """A file that a window leaves some rows of keeps its version: a later one removes, or marks, what is older."""
+    source = Source(project, {"hard_delete": hard})
+    schema = {"type": "SCHEMA", "stream": "a", "key_properties": [], "bookmark_properties": ["id"]}
+    schema |= {"schema": {"properties": NUMBERS}}
+    state = {"type": "STATE", "value": {"bookmarks": {"a": {"replication_key": "id", "replication_key_value": 30}}}}
+
+    def messages(version: int) -> list[Any]:
+        rows = [{"id": n, "v": f"v{version}"} for n in range(1, 31)]
+        records = [{"type": "RECORD", "stream": "a", "record": row, "version": version} for row in rows]
+        return [schema, *records, {"type": "ACTIVATE_VERSION", "stream": "a", "version": version}, state]
+
+    source.sends([], 30)
+    source.has(messages=messages(1))
+    source.run()
+    source.run("-s", "a", "--backfill", "10..20")
+    assert len(table(project)) == 30
+    source.has(messages=messages(2))
+    source.run()
+    live = "" if hard else "where _sdc_deleted_at is null"
+    done = project.command("sql", "smoke", "--json", f'select id, v from "a" {live} order by id')
+    assert [json.loads(line) for line in done.out.splitlines()] == [{"id": n, "v": "v2"} for n in range(1, 31)]
+    assert project.command("verify", "smoke").code == 0
+
+
+def test_steps_after_a_rollback(project: Project) -> None:
+    """What a rollback took back is loaded again."""
+    source = Source(project, {})
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
+    source.run()
+    source.sends(numbered(*((n, "new") for n in range(1, 31))), 30)
+    source.run("-s", "a", "--backfill", "1..11")
+    newest = source.run("-s", "a", "--backfill", "1..30", "--step", "10")
+    assert project.command("rollback", "1", "smoke", "--yes").code == 0
+    assert len(newest) == len(source.run("-s", "a", "--backfill", "1..30", "--step", "10")) == 3
+    assert table(project) == [(n, "new" if n < 30 else "old") for n in range(1, 31)]
+
+
+def test_a_tap_that_sends_nothing(project: Project) -> None:
+    """No success, and no step that counts."""
+    source = Source(project, {})
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
+    source.run()
+    source.has(messages=[{"type": "STATE", "value": {"bookmarks": {}}}])
+    text = source.refused("-s", "a", "--backfill", "10..20", "--step", "5")
+    assert "the tap sent no SCHEMA of a stream" in text and "2 steps left" in text
+    assert table(project) == [(n, "old") for n in range(1, 31)]
+
+
+def test_rejects_are_those_of_the_window(project: Project) -> None:
+    """A record outside of it is filtered out, whether it fits or not."""
+    source = Source(project, {}, rejects={"on_reject": "quarantine"})
+    source.sends(numbered(*((n, "old") for n in range(1, 31))), 30)
+    source.run()
+    rows = [*numbered((12, "new"), (13, "new")), {"id": 25, "n": "x"}, {"id": 14, "n": "x"}, {"id": "x", "v": "new"}]
+    source.sends(rows, 30, columns=NUMBERS | {"n": INTEGER})
+    result = source.run("-s", "a", "--backfill", "10..20", "--no-guard")
+    counts = result["streams"]["a"]
+    assert (counts["read"], counts["records"], counts["rejected"], counts["filtered"]) == (5, 2, 2, 1)
+
+
+def test_backfills_are_no_usual_runs(project: Project) -> None:
+    """The next run is not judged by them: neither few rows nor a bookmark that stands still."""
+    source = Source(project, {"load_method": "upsert"})
+    source.sends(numbered(*((n, "old") for n in range(1, 2001))), 2000, key=["id"])
+    source.run()
+    source.run("-s", "a", "--backfill", "1..2000", "--step", "200")
+    source.sends(numbered((1999, "x"), (2000, "y")), 2000, key=["id"])
+    assert source.run()["warnings"] == []

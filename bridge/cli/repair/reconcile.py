@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from bridge.cli.options import json_option, pipeline_verb, streams_option
+from bridge.cli.param_types import DURATION
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, console, count, marked, note, print_table
 from bridge.lake.reconciled import Proof
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Show so many keys of each kind.",
 )
+@click.option("--wait", type=DURATION, metavar="10m", help="With --apply: wait this long for a run that goes on.")
 @json_option("Print one JSON document, and nothing else on stdout.")
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 def reconcile(

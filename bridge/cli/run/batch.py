@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from bridge.cli.selection import ChosenPipeline
 from bridge.errors import LakeError
@@ -50,7 +51,7 @@ def steps_left(chosen: ChosenPipeline, request: Request, windows: Sequence[Windo
     """A request for each step of a backfill that is left to do: all, or those after the last one that succeeded.
 
     `windows`: all steps. What counts is the newest step of a backfill of the same streams and window, if it was one of
-    these and not the last: other runs may have come since.
+    these and not the last: other runs may have come since, but no rollback.
     """
     steps = [replace(request, backfill=window, step_of=request.backfill) for window in windows]
     asked = [step.to_record()["requested"] for step in steps]
@@ -58,5 +59,9 @@ def steps_left(chosen: ChosenPipeline, request: Request, windows: Sequence[Windo
     newest = next((run for run in runs if "backfill" in run.requested), None)
     if newest is None or newest.requested not in asked:
         return steps
-    is_loaded = current(chosen.log.storage, newest).status == "success"
+    log, commit = chosen.log, newest.commit or 0
+    since = takewhile(lambda record: record.n > commit, log.history(log.latest()))
+    if any(record.kind == "rollback" for record in since):
+        return steps
+    is_loaded = current(log.storage, newest).status == "success"
     return steps[asked.index(newest.requested) + is_loaded :] or steps

@@ -76,6 +76,9 @@ def _print(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{facts['pipeline']}[/]  {facts['tap']} -> {facts['bucket']}", soft_wrap=True)
     out.print(_start(facts), soft_wrap=True, markup=False)
+    if facts["backfill"]:
+        text = f"backfill: rows from {facts['backfill'].replace('..', ' up to, but without, ')}; the bookmarks stay"
+        out.print(text, soft_wrap=True, markup=False)
     rows = [
         [s["stream"], f"{s['load_method']} ({s['reason']})", count(s["rows_now"]), short_bookmark(s["bookmark"])]
         for s in facts["streams"]

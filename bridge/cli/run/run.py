@@ -112,7 +112,7 @@ def _chosen(selection: Selection, *, recorded: bool) -> list[ChosenPipeline]:
 
 def _run(selection: Selection, chosen: Sequence[ChosenPipeline], asked: dict[str, Any]) -> int:
     request, several = _request(asked), selection.several
-    steps = request.backfill.steps(asked["step"]) if request.backfill and asked["step"] else []
+    steps = request.backfill.steps(asked["step"]) if request.backfill and asked["step"] is not None else []
     if asked["dry_run"]:
         from bridge.cli.run.batch import resumed_batch
         from bridge.cli.run.plan import plan
@@ -151,7 +151,7 @@ def _check(asked: dict[str, Any], *, several: bool) -> None:
         raise SettingsError("--state is of one pipeline", hint="run that pipeline alone")
     if asked["backfill"] and several:
         raise SettingsError("--backfill is of one pipeline", hint="run that pipeline alone")
-    if asked["step"] and not asked["backfill"]:
+    if asked["step"] is not None and not asked["backfill"]:
         raise SettingsError("--step cuts the window of --backfill", hint="add --backfill FROM..TO")
     if asked["keep_going"] and not several:
         raise SettingsError("--keep-going goes with several pipelines", hint="add NAMEs, or --all")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,8 +28,11 @@ from bridge.operate.project.crontab import (
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.settings.values.cron import next_time, zone
+from bridge.settings.values.schedules import Schedule
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+WAIT = "1h"
+"""How long a comparison that is to be applied waits for a run."""
 _CRON_HAS = (*ENVIRONMENT, "HOME", "LOGNAME", "USER")
 
 
@@ -75,7 +78,7 @@ def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
     meant = settings.pipelines if every else {name or _first(settings): settings.pipeline(name)}
-    jobs = [_job(path, settings, key, pipeline) for key, pipeline in meant.items() if pipeline.schedule]
+    jobs = [job for key, pipeline in meant.items() for job in _jobs_of(path, settings, key, pipeline)]
     if not jobs:
         hint = 'add to the pipeline: schedule: {cron: "0 */2 * * *"}'
         raise SettingsError("no schedule", hint=hint, pipeline=", ".join(meant))
@@ -86,13 +89,25 @@ def _first(settings: Settings) -> str:
     return next(iter(settings.pipelines))
 
 
-def _job(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Job:
-    assert pipeline.schedule
-    if not _is_local_time(pipeline.schedule.timezone):
-        hint = "set schedule.timezone to this machine's or remove it, or leave `singer-bridge serve` running"
-        raise SettingsError("cron knows only this machine's time zone", hint=hint, timezone=pipeline.schedule.timezone)
-    log = home_folder(path) / "logs" / f"{pipeline.name}.log"
-    return Job(pipeline.schedule.cron, path, pipeline.name, key, settings.environment, log)
+def _jobs_of(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> Iterator[Job]:
+    """The jobs of one pipeline: its runs, and its comparisons with its source."""
+    log, file, compares = home_folder(path) / "logs", (key, settings.environment), pipeline.reconcile
+    if pipeline.schedule:
+        cron = _local(pipeline.schedule)
+        yield Job(cron, path, pipeline.name, *file, log / f"{pipeline.name}.log")
+    if compares:
+        flags = [flag for flag, is_set in (("--keys", compares.keys), ("--apply", compares.apply)) if is_set]
+        words = ("reconcile", *flags, *(("--wait", WAIT) if compares.apply else ()))
+        to = log / f"{pipeline.name}.reconcile.log"
+        yield Job(_local(compares.times), path, f"{pipeline.name}:reconcile", *file, to, words)
+
+
+def _local(schedule: Schedule) -> str:
+    """The expression for cron. Raises `SettingsError` for one of another time zone."""
+    if not _is_local_time(schedule.timezone):
+        hint = "set its timezone to this machine's or remove it, or leave `singer-bridge serve` running"
+        raise SettingsError("cron knows only this machine's time zone", hint=hint, timezone=schedule.timezone)
+    return schedule.cron
 
 
 def _is_local_time(name: str | None) -> bool:
@@ -107,7 +122,7 @@ def _is_local_time(name: str | None) -> bool:
 @_every("Every pipeline of the file that has a schedule.")
 @_dry_run
 def install(selection: Selection, dry_run: bool) -> None:
-    """Put a pipeline into your crontab, or update its line. All other lines stay as they are.
+    """Put a pipeline into your crontab, or update its lines. All other lines stay as they are.
 
     \b
     singer-bridge schedule install flights
@@ -151,20 +166,20 @@ def remove(selection: Selection, dry_run: bool) -> None:
     if selection.everything and name:
         raise SettingsError("--all means every line of the project", hint="leave out NAME and --name")
     names = set(lines) if selection.everything else {_full_name(path, name, lines)}
-    removed = {full: line for full, line in lines.items() if full in names}
+    removed = {full: line for full, line in lines.items() if full.partition(":")[0] in names or full in names}
     if dry_run:
         _print_lines(removed.values())
         return
     if removed:
-        write_crontab(without(crontab, names, path.parent))
+        write_crontab(without(crontab, set(removed), path.parent))
     names_removed = ", ".join(removed) if removed else "nothing"
     console().print(f"removed: {names_removed}", markup=False, soft_wrap=True)
 
 
 def _full_name(path: Path, name: str | None, lines: dict[str, str]) -> str:
     """The pipeline's name as it is in the crontab. The settings need not be readable."""
-    if name is None and len(lines) == 1:
-        return next(iter(lines))
+    if name is None and len(pipelines := {line.partition(":")[0] for line in lines}) == 1:
+        return pipelines.pop()
     try:
         return load(path, os.environ, environment(), commands=False).pipeline(name).name
     except SettingsError:
@@ -187,8 +202,13 @@ def list_(selection: Selection, json_output: bool) -> int:
     among = survey(Selection((only,) if only else (), path))
     chosen, code = readable(among)
     crons = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
+    compares = {f"{each.pipeline.name}:reconcile": each.pipeline.reconcile for each in chosen}
+    crons |= {name: reconcile.schedule for name, reconcile in compares.items() if reconcile}
     lines, problem = _installed_lines(path.parent)
-    names = [each.pipeline.name for each in chosen] if only else sorted({*crons, *lines})
+    names = sorted({*crons, *lines})
+    if only:
+        own = [each.pipeline.name for each in chosen]
+        names = [*own, *(name for name in names if name.partition(":")[0] in own and name not in own)]
     facts = [_facts(full, crons.get(full), lines.get(full)) for full in names]
     if json_output:
         as_json(facts)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,8 @@ _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _FIRST = datetime(1, 1, 1)
+_LEAST = datetime(1, 1, 3, tzinfo=timezone.utc)
+"""Of bounds: what is before it is in the calendar, too."""
 _OPAQUE = "its bookmark has no value of the window's kind; load it by `run --state`, with a STATE that you wrote"
 
 Length = timedelta | int | float
@@ -64,7 +66,8 @@ class Lookback:
     def at(state: Any, stream: tuple[str, ...], key: str | None, bound: Decimal | datetime) -> Any:
         """The STATE with which a tap sends a stream's rows from `bound` on; `key`: its replication key, if it is known.
 
-        For `run --backfill`. Raises `SettingsError` where no bookmark of the stream says how its tap writes one.
+        For `run --backfill`. It is a little before `bound`: some taps send only what is greater. Raises `SettingsError`
+        where no bookmark of the stream says how its tap writes one.
         """
         stored, name = bookmark(state, stream), known_as(state, stream)
         begun = None if is_flat(state) else _begun(stored, key, bound)
@@ -147,6 +150,7 @@ def _begun(stored: Any, key: str | None, bound: Decimal | datetime) -> Any:
 def _written(bound: Decimal | datetime, like: Any) -> Any:
     """The bound in the form of a bookmark's value; None if it does not fit."""
     if isinstance(bound, Decimal):
+        bound -= 1
         if isinstance(like, str):
             return f"{bound:f}" if _NUMBER.fullmatch(like) else None
         if not _is_number(like) and not isinstance(like, Decimal):
@@ -156,6 +160,7 @@ def _written(bound: Decimal | datetime, like: Any) -> Any:
     if not match:
         return None
     _, time, fraction, zone = match.groups()
+    bound = max(bound, _LEAST) - (timedelta(seconds=1) if time else timedelta(days=1))
     if not time:
         return bound.date().isoformat()
     digits = "seconds" if not fraction else "milliseconds" if len(fraction) == 4 else "microseconds"

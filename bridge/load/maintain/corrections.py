@@ -54,10 +54,10 @@ class Corrector:
 
     @classmethod
     @contextmanager
-    def of(cls, pipeline: Pipeline, home: Path, stop: Stop) -> Iterator[Corrector]:
-        """Hold the pipeline for the block. Raises `PipelineHeld` while a run is alive."""
+    def of(cls, pipeline: Pipeline, home: Path, stop: Stop, wait: timedelta) -> Iterator[Corrector]:
+        """Hold the pipeline for the block. Raises `PipelineHeld` if a run is alive for longer than `wait`."""
         storage, name, run = lake_of(pipeline.destination), pipeline.name, new_run_id()
-        lease = take(storage, name, run)
+        lease = take(storage, name, run, wait=wait, pause=stop.sleep)
         with open_pipeline(storage, name, run, lease=lease) as committer:
             yield cls(committer, lease, pipeline, home, stop)
 

@@ -273,7 +273,7 @@ class Dispatcher:
 
     def _change_key(self, stream: StreamProgress, message: Schema) -> Iterator[Event]:
         """Commit the rows so far by the key that they came under, and go on by the new one."""
-        if stream.waiting:
+        if stream.waiting and not self._rules.only_at_end:
             yield from self._seal(self._barrier(end=False), all_lines=False)
         if stream.waiting and stream.method == UPSERT:
             barrier = self.policy.barrier_before_key(stream, only_at_end=self._rules.only_at_end)

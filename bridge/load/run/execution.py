@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bridge.errors import TapError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.records import TapGroup
 from bridge.load.run.checks.afterwards import look_back, say_merges
@@ -17,7 +18,7 @@ from bridge.load.run.loader import Loader
 from bridge.load.run.plan import LoadPlan, RunContext
 from bridge.load.run.planning.division import Division
 from bridge.load.run.planning.run_plan import RunPlan
-from bridge.load.run.result import Result
+from bridge.load.run.result import Counts, Result
 from bridge.load.run.scratch import EndOfLog, Marked, Scratch, Tee
 from bridge.load.run.tables.adopt import adopt
 from bridge.load.run.tap_reader import TapReader
@@ -93,6 +94,8 @@ class Execution:
         catalogs = division.catalogs if division else (plan.catalog,)
         reader = self._read(load_plan, loader, catalogs, states)
         look_back(plan, load_plan, reader, result)
+        if plan.request.backfill:
+            _require(plan.selected or plan.request.streams, loader.counts)
 
     def close(self, *, ended: bool) -> None:
         """Release the replication slot. `ended`: the tap ended well and all of it is committed."""
@@ -151,3 +154,11 @@ class Execution:
         if given is not None and (given != snapshot.state or snapshot.pipeline_state.per_process):
             self.committer.set_state(given, "--state")
             self.context.took_state = True
+
+
+def _require(streams: Iterable[str], counts: Mapping[str, Counts]) -> None:
+    """Raise `TapError` if the tap sent nothing of a stream whose rows were asked for."""
+    names = counts.keys() | {name for one in counts.values() for name in one.names}
+    if silent := [stream for stream in streams if stream not in names]:
+        hint = "nothing of it was loaded; the tap's log: singer-bridge runs show --logs"
+        raise TapError("the tap sent no SCHEMA of a stream", hint=hint, streams=", ".join(silent))

@@ -107,7 +107,7 @@ class StreamPlan:
     def backfilled_by(self) -> str:
         """The property whose values a window of its rows is of. Raises `SettingsError` if it cannot be backfilled."""
         if self.usual == OVERWRITE:
-            hint = f"load it again: singer-bridge run -s {shlex.quote(self.name)}"
+            hint = f"load all of it: run -s {shlex.quote(self.name)}, without --backfill"
             raise SettingsError(
                 "each run replaces the table, so no part of it is backfilled", hint=hint, stream=self.name
             )
@@ -116,6 +116,12 @@ class StreamPlan:
                 "a window is of a replication key; `singer-bridge reconcile --apply` makes any table as its source is"
             )
             raise SettingsError("the stream has no replication key", hint=hint, stream=self.name)
+        if self.parent:
+            hint = f"its rows come with those of {self.parent}; `singer-bridge reconcile` compares the whole table"
+            raise SettingsError("a child stream has no windows of its own", hint=hint, stream=self.name)
+        if self.usual == APPEND_ONLY and self.settings.transform is not None:
+            hint = "its rows in the table cannot be told from others: set load_method: upsert, or load all by --full"
+            raise SettingsError("a table that a transform fills has no windows", hint=hint, stream=self.name)
         return self.resumes_by[0]
 
     def never_null(self, message: Schema) -> Sequence[str]:

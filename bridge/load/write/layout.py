@@ -38,15 +38,28 @@ class RowWindow:
         """The columns that have the property; more than one if its type has changed."""
         return [field.name for field in fields if source(field) == self.property]
 
+    def require_column(self, fields: Sequence[pa.Field]) -> list[str]:
+        """The `columns`. Raises `DataError` if there is none."""
+        if names := self.columns(fields):
+            return names
+        hint = "the settings leave it out: keep the column, or load the stream by --full"
+        raise DataError("the table has no column of the replication key", hint=hint, column=self.property)
+
+    def has(self, value: Any) -> bool:
+        """Whether a value, as a record has it, lies in the window; True where that cannot be told."""
+        if value is None:
+            return False
+        try:
+            return bool(self._within(pa.chunked_array([[str(value)]])).to_pylist()[0])
+        except DataError:
+            return True
+
     def mask(self, rows: pa.Table) -> Any:
         """The booleans that say of each row whether it lies in the window; one without a value does not.
 
         Raises `DataError` for values that are not of the window's kind.
         """
-        names = self.columns(rows.schema)
-        if not names:
-            hint = "its transform or its settings leave it out: keep the column, or load the stream by --full"
-            raise DataError("the table has no column of the replication key", hint=hint, column=self.property)
+        names = self.require_column(rows.schema)
         return reduce(pc.or_, (self._within(rows.column(name)) for name in names))
 
     def _within(self, column: pa.ChunkedArray) -> Any:

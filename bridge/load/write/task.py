@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from bridge.errors import BridgeError
+from bridge.exact_json import NotJson, loads
 from bridge.lake.records import PendingFile
 from bridge.lake.storage.parallel import MANY, on_disk
 from bridge.load.spool.folder import Segment
@@ -134,15 +135,13 @@ class SegmentReader:
         if layout.merges_changes:
             not_of_rows = METADATA if layout.metadata else (DELETED_AT, VERSION_COLUMN)
             decoded = replace(decoded, absent=absent_columns(decoded, data, [*layout.keys, *not_of_rows]))
+        outside = 0
+        if layout.window:
+            decoded, outside = _inside(decoded, layout.window)
+            self.report.filtered[segment.stream] = self.report.filtered.get(segment.stream, 0) + outside
         self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
-        self._count(segment, decoded)
-        return decoded if layout.window is None else self._inside(segment.stream, decoded, layout.window)
-
-    def _inside(self, stream: str, decoded: Decoded, window: RowWindow) -> Decoded:
-        rows = decoded.filter(window.mask(decoded.table))
-        outside = decoded.table.num_rows - rows.table.num_rows
-        self.report.filtered[stream] = self.report.filtered.get(stream, 0) + outside
-        return rows
+        self._count(segment, decoded, outside)
+        return decoded
 
     def finish(self) -> WorkReport:
         """Write the reject files, and complete the report."""
@@ -151,8 +150,9 @@ class SegmentReader:
                 self.report.rejects.append(write_rejects(self._context.storage(), self._context, stream, items))
         return self.report
 
-    def _count(self, segment: Segment, decoded: Decoded) -> None:
-        rows, rejects = decoded.table.num_rows, len(decoded.rejects)
+    def _count(self, segment: Segment, decoded: Decoded, outside: int) -> None:
+        """`outside`: lines that are filtered out, as they lie outside of the window."""
+        rows, rejects = decoded.table.num_rows + outside, len(decoded.rejects)
         self.report.counts.append(SegmentCount(segment.file, segment.start, rows, rejects))
         extra = self.report.extra.setdefault(segment.stream, {})
         for name, count in decoded.extra.items():
@@ -164,6 +164,22 @@ class SegmentReader:
         versions = self.report.versions.setdefault(segment.stream, [])
         new = [*(decoded.versions or ()), *([None] if decoded.unversioned else [])]
         versions.extend(version for version in dict.fromkeys(new) if version not in versions)
+
+
+def _inside(decoded: Decoded, window: RowWindow) -> tuple[Decoded, int]:
+    """The rows and rejects of a window, and how many lines are none of them."""
+    rows = decoded.filter(window.mask(decoded.table))
+    rejects = [reject for reject in decoded.rejects if window.has(_value(reject.raw, window.property))]
+    lines = decoded.table.num_rows + len(decoded.rejects) - rows.table.num_rows - len(rejects)
+    return replace(rows, rejects=rejects), lines
+
+
+def _value(raw: bytes, name: str) -> Any:
+    """A property's value in a RECORD; what cannot be read is not None."""
+    try:
+        return loads(raw)["record"].get(name)
+    except (NotJson, LookupError, TypeError, AttributeError):
+        return "unreadable"
 
 
 class RowWriter:

@@ -1,4 +1,4 @@
-"""A pipeline's line in the user's crontab, recognised by its mark. All other lines stay as they are.
+"""A pipeline's lines in the user's crontab, recognised by their marks. All other lines stay as they are.
 
 The crontab is edited as bytes, so other lines keep their last space. A line does not depend on the shell that
 installed it: its paths are absolute, and it sets the variables that a run needs.
@@ -29,7 +29,7 @@ _COMMAND_LIMIT = 998
 class Job:
     """One job of cron: a pipeline of a settings file, in an environment. Its output goes to a log.
 
-    `name`: with the environment, `prod.flights`; `pipeline`: the name in the file.
+    `name`: with the environment, `prod.flights` or `prod.flights:reconcile`; `pipeline`: the name in the file.
     """
 
     cron: str
@@ -38,6 +38,8 @@ class Job:
     pipeline: str
     environment: str | None
     log: Path
+    words: tuple[str, ...] = ("run",)
+    """The verb and its flags."""
 
     @property
     def mark(self) -> str:
@@ -47,7 +49,7 @@ class Job:
     def argv(self) -> list[str]:
         chosen = ["--env", self.environment] if self.environment else []
         flags = ["--no-progress", "--file", str(self.file), *chosen]
-        return [sys.executable, "-m", "bridge", "run", self.pipeline, *flags]
+        return [sys.executable, "-m", "bridge", *self.words, self.pipeline, *flags]
 
     def line(self, environ: Mapping[str, str]) -> str:
         """The crontab's line, without a line end. Raises `SettingsError` for a path with a line break."""
@@ -83,7 +85,7 @@ def _marked(line: bytes, folder: Path) -> str | None:
     if at < 0 or text.lstrip().startswith(b"#"):
         return None
     name = text[at + len(start) :].decode(errors="replace")
-    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) else None
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(:reconcile)?", name) else None
 
 
 def installed(crontab: bytes, folder: Path) -> dict[str, str]:

@@ -114,8 +114,9 @@ def _argv(pipeline: Pipeline, home: Path) -> list[str]:
 def left_in_crontab(folder: Path, names: Collection[str]) -> Iterator[Left]:
     """The lines of the crontab that would run the pipeline."""
     with suppress(SettingsError):  # no crontab, or none that can be read
-        for name in sorted(set(installed(read_crontab(), folder)) & set(names)):
-            yield Left(f"a line of your crontab, which would fail: {name}", f"singer-bridge schedule remove {name}")
+        for line in sorted(installed(read_crontab(), folder)):
+            if (name := line.partition(":")[0]) in names:
+                yield Left(f"a line of your crontab, which would fail: {line}", f"singer-bridge schedule remove {name}")
 
 
 def left_in_dotenv(variables: Sequence[str]) -> Iterator[Left]:

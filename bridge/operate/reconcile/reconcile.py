@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class Comparing:
     """One comparison of a pipeline with its source.
 
     `streams`: empty for all that are selected. `guard`: `apply` leaves tables as they are that would lose most rows.
-    `shown` shows the extraction to people, `working` what follows.
+    `wait` is how long it may wait for a run. `shown` shows the extraction to people, `working` what follows.
     """
 
     pipeline: Pipeline
@@ -90,6 +90,7 @@ class Comparing:
     keys_only: bool = False
     samples: int = 3
     guard: bool = True
+    wait: timedelta | None = None
     shown: Shown = nullcontext
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
 
@@ -111,7 +112,7 @@ class Comparing:
                 return keys
             # The look has kept its own findings: what alerts know is what was found before it.
             return replace(replace(self, keys_only=False).apply(), former=keys.former)
-        with Corrector.of(self.pipeline, self.home, self.stop) as corrector:
+        with Corrector.of(self.pipeline, self.home, self.stop, self.wait or timedelta()) as corrector:
             before = TablesAt(corrector.committer.log, corrector.committer.snapshot)
             return self._compare(before, corrector)
 

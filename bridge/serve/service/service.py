@@ -19,6 +19,7 @@ from bridge.load.spark.jvm.archive_maker import ANNOUNCEMENT, make_in_background
 from bridge.load.tap.source import home_folder
 from bridge.serve.service.bucket_pool import BucketPool
 from bridge.serve.service.clock import Clock
+from bridge.serve.service.comparisons import Comparisons
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.past_runs import served_until
@@ -46,6 +47,7 @@ class PipelineService:
         self._timetable, self._clock = Timetable(), Clock(log)
         self._wakes = SimpleQueue[None]()
         self.runs = RunQueue(self.settings, self._timetable, self.home, log, lambda: self._wakes.put(None))
+        self._comparisons = Comparisons(self.settings, self.home, log)
         self._pool = BucketPool("past-runs", _LOOKS)
         self._looks: dict[str, Future[datetime | None]] = {}
         self._look_after: dict[str, float] = {}
@@ -78,6 +80,7 @@ class PipelineService:
         for due in self._timetable.due(utc_now()):
             self.runs.start_due(due)
         self.runs.dispatch()
+        self._comparisons.start_due(utc_now())
         self._make_class_data()
 
     def _make_class_data(self) -> None:
@@ -127,13 +130,16 @@ class PipelineService:
     def _end(self) -> None:
         self._pool.close()
         self._clock.close()
-        self.runs.close((self._signals or [signal.SIGTERM])[0])
+        first = (self._signals or [signal.SIGTERM])[0]
+        self.runs.close(first)
+        self._comparisons.close(first)
         self._log.ending(len(self.runs.live()))
         passed = 1
-        while not self.runs.is_empty:
+        while not (self.runs.is_empty and self._comparisons.is_empty):
             self._wait()
             for number in self._signals[passed:]:
                 self.runs.close(number)
+                self._comparisons.close(number)
                 passed += 1
 
     @contextmanager

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from bridge.settings.options import Schedule
 from bridge.settings.values.cron import next_time, zone
+from bridge.settings.values.schedules import Schedule
 
 LATE = timedelta(minutes=1)
 """Whoever notices a due run later than this was down, or the machine slept. A clock that goes back by more was set."""

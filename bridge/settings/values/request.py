@@ -40,9 +40,9 @@ class Window:
         low, _, high = text.partition("..")
         bounds: Any = _bound(low.strip()), _bound(high.strip())
         if None in bounds or type(bounds[0]) is not type(bounds[1]):
-            raise SettingsError(f"{text!r} is no window", hint=_SUCH_AS)
+            raise SettingsError("no window", hint=_SUCH_AS)
         if not bounds[0] < bounds[1]:
-            raise SettingsError(f"nothing lies in the window {text}", hint=_SUCH_AS)
+            raise SettingsError("a window without anything in it", hint=_SUCH_AS)
         return cls(*bounds)
 
     def steps(self, step: str) -> list[Window]:
@@ -61,6 +61,12 @@ class Window:
             end = high if high - low <= length else low + length
             yield Window(low, end)
             low = end
+
+    def ends_after(self, text: str) -> bool:
+        """Whether it ends after a value as a bookmark has it; False for one of another kind."""
+        value: Any = _bound(text)
+        high: Any = self.high
+        return type(value) is type(high) and bool(value < high)
 
     def __str__(self) -> str:
         return f"{bound_text(self.low)}..{bound_text(self.high)}"

@@ -50,6 +50,6 @@ def test_steps(window: str, step: str, steps: list[str]) -> None:
 )
 def test_what_is_no_window(text: str) -> None:
     """It is refused, with two examples."""
-    with pytest.raises(SettingsError, match="is no window") as caught:
+    with pytest.raises(SettingsError, match="no window") as caught:
         Window.read(text)
     assert "2024-01-01..2024-03-01 or 1..500000" in caught.value.hint

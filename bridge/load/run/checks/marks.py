@@ -57,7 +57,9 @@ class LoadedRun:
     def judge(self, storage: Storage) -> Judgement:
         """Compare the run with those before it."""
         runs = read_opened(storage, self.streams.pipeline.name, _RUNS_BACK)
-        earlier = list(islice((run for run in runs if run.status == "success"), _EARLIER))
+        earlier = list(
+            islice((run for run in runs if run.status == "success" and "backfill" not in run.requested), _EARLIER)
+        )
         usual = self._usual(earlier) if not self.is_narrowed else {}
         marks = {
             STANDSTILL: sorted(self._standing(earlier[: STANDING_RUNS - 1])),

@@ -137,7 +137,7 @@ class Guard:
             text = f"the merge would leave {outcome.after:,} of {outcome.before:,} rows, as many have one key"
         hint = (
             "look at the source: did the tap see all of it? If so many rows are gone for good:\n"
-            f"{self._accept(outcome.stream, 'shrink')}"
+            f"{'type it again with --no-guard' if outcome.is_window else self._accept(outcome.stream, 'shrink')}"
         )
         return DataError(f"{outcome.stream}: {text}; {_stays(outcome)}", hint=hint)
 

@@ -116,6 +116,7 @@ def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePl
         "bucket": plan.pipeline.destination.bucket,
         "catalog": plan.catalog is not None,
         "full": plan.is_full,
+        "backfill": str(plan.request.backfill) if plan.request.backfill else None,
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": skipped,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bridge.errors import SettingsError
 from bridge.lake.formats.registry import require
 from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
@@ -21,7 +22,7 @@ from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.planning.past_runs import remembered
 from bridge.load.run.scratch import check_paths
-from bridge.load.run.streams import Streams
+from bridge.load.run.streams import StreamPlan, Streams
 from bridge.load.run.tables.declared import whole_tables
 from bridge.load.run.tables.table_plan import TablePlanner, refuse_namesakes
 from bridge.load.run.tables.undeclared import refusal
@@ -32,7 +33,8 @@ from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
-from bridge.protocol.singer.state import is_empty, resumable_versions, without
+from bridge.protocol.singer.state import bookmark, is_empty, resumable_versions, without
+from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request, Window
 
@@ -169,8 +171,20 @@ class RunPlan:
         for name in self.selected or self.request.streams:
             plan = plans.expected(name)
             key = plan.backfilled_by if self.catalog else plan.replication_key
+            if plan.usual == APPEND_ONLY:
+                self._refuse_beyond(plan, key, self.request.step_of or window)
             state = Lookback.at(state, plan.names, key, window.low)
         return state
+
+    def _refuse_beyond(self, plan: StreamPlan, key: str | None, window: Window) -> None:
+        """Raise `SettingsError` for a window that ends beyond the bookmark: a run would add those rows once more."""
+        stored = bookmark(self.snapshot.state, plan.names)
+        parts = stored.get("partitions") if isinstance(stored, dict) else None
+        for one in parts if isinstance(parts, list) and parts else [stored]:
+            value = one.get("replication_key_value", one.get(key)) if isinstance(one, dict) else one
+            if value is not None and window.ends_after(str(value)):
+                hint = f"end it at {value} at the latest: a run without --backfill loads what comes after"
+                raise SettingsError("the window ends beyond the bookmark", hint=hint, stream=plan.name)
 
     def _version(self, stream: str) -> int | None:
         """The `version` of a stream's rows in the lake, looked up by all of its names."""

@@ -18,7 +18,7 @@ from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
 from bridge.load.write.context import MapOnExecutors, WriteContext
 from bridge.load.write.keys import key_columns, order_of
 from bridge.load.write.merge.footers import Range, Ranges, find_ranges, read_ranges
-from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, VersionSweep, in_ms, match, outside
+from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, VersionSweep, WindowSweep, in_ms, match, outside
 from bridge.load.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.load.write.report import RowChanges, SpillFile
 from bridge.load.write.rewrite import REWRITTEN
@@ -125,6 +125,8 @@ class Merger:
 
     def replace(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile]) -> Merged:
         """Add pending files, and remove the rows that `spec` sweeps from the table's."""
+        assert isinstance(spec.sweep, WindowSweep)
+        spec.sweep.window.require_column(spec.fields)
         merged, touched = Merged([file.add() for file in pending]), dict[int, Touched]()
         self._find_older(spec, table, sorted(table.files), touched, merged)
         self._rewrite(table, list(touched.values()), merged)
@@ -201,7 +203,10 @@ class Merger:
             merged.removes.append(one.name)
             merged.swept += report.swept
             merged.changes += [report.changes] if report.changes else []
-            (merged.adds if report.file.rows else merged.empty).append(report.file.add())
+            add, old = report.file.add(), table.files[one.name]
+            if isinstance(one.spec.sweep, WindowSweep):  # what the log knows of all of its rows holds for the rest
+                add = structs.replace(add, version=old.version, deleted=old.deleted, stale=old.stale)
+            (merged.adds if report.file.rows else merged.empty).append(add)
         return sum(report.replaced for report in reports)
 
     def _forget(self, stream: str, scratch: Sequence[str], merged: Merged) -> None:

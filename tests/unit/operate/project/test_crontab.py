@@ -337,3 +337,28 @@ def test_help_offers_what_works(capsys: pytest.CaptureFixture[str]) -> None:
         out = " ".join(capsys.readouterr().out.split())
         assert "--to" not in out
         assert ("Every line of this project" in out) is (words == "remove")
+
+
+def test_a_line_compares_the_pipeline_with_its_source(machine: Machine) -> None:
+    """`reconcile.schedule` is a line of its own, with a log of its own; `list` and `remove` know it."""
+    compared = FILE.replace(
+        '{cron: "0 */2 * * *"}', '{cron: "0 */2 * * *"}\n    reconcile: {schedule: "@weekly", keys: true}'
+    )
+    compared += '    reconcile: {schedule: "0 3 * * 0", apply: true}\n'
+    (machine.project / "bridge.yaml").write_text(compared)
+    text = machine.schedule("install", "--all")
+    assert "flights:reconcile: installed, next run" in text
+    assert "manual:reconcile: installed, next run" in text
+    lines = installed(machine.crontab or b"", machine.project)
+    assert sorted(lines) == ["flights", "flights:reconcile", "manual:reconcile", "weather"]
+    assert lines["flights:reconcile"].startswith("@weekly ")
+    assert " -m bridge reconcile --keys flights --no-progress " in lines["flights:reconcile"]
+    assert "/logs/flights.reconcile.log" in lines["flights:reconcile"]
+    assert " -m bridge reconcile --apply --wait 1h manual --no-progress " in lines["manual:reconcile"]
+    listed = json.loads(machine.schedule("list", "flights", "--json"))
+    assert [(one["pipeline"], one["crontab"]) for one in listed] == [
+        ("flights", "installed"),
+        ("flights:reconcile", "installed"),
+    ]
+    assert "removed: flights, flights:reconcile" in machine.schedule("remove", "flights")
+    assert sorted(installed(machine.crontab or b"", machine.project)) == ["manual:reconcile", "weather"]
