@@ -287,7 +287,10 @@ def test_a_window_beyond_the_bookmark(project: Project) -> None:
     text = source.refused("-s", "a", "--backfill", "10..100")
     assert "the window ends beyond the bookmark" in text and "end it at 30 at the latest" in text
     assert "beyond the bookmark" in source.refused("-s", "a", "--backfill", "10..100", "--step", "15")
+    done = project.command("run", "smoke", "-s", "a", "--backfill", "10..30", "--dry-run")
+    assert "backfill: rows from 10 up to, but without, 30; the bookmarks stay" in done.out
     source.run("-s", "a", "--backfill", "10..30")
+    assert "backfill  10..30" in project.command("runs", "show", "smoke").out
     source.run()
     expected = [(n, "new" if 10 <= n < 30 or n > 30 else "old") for n in range(1, 41)]
     assert table(project) == expected, "also the first row, of a tap that starts after its bookmark"

@@ -194,10 +194,9 @@ def _print(record: RunRecord, pipeline: Pipeline) -> None:
     facts["commits"] = "" if record.commits is None else str(record.commits)
     if record.ended:
         facts["duration"] = _duration(record)
-    if record.attempt > 1:
-        facts["attempt"] = str(record.attempt)
-    if record.skipped:
-        facts["skipped"] = ", ".join(record.skipped)
+    window, attempt = record.requested.get("backfill"), record.attempt if record.attempt > 1 else ""
+    more = {"attempt": str(attempt), "backfill": str(window or ""), "skipped": ", ".join(record.skipped)}
+    facts |= {fact: value for fact, value in more.items() if value}
     for fact, value in (facts | {"tap": f"{record.tap} {record.tap_version}".strip()}).items():
         out.print(f"{fact.replace('_', ' '):>12}  {value}", markup=False)
     for fact, state in (("state before", record.state_before), ("state", record.state)):

@@ -17,7 +17,7 @@ from bridge.protocol.singer.state_edits import plain
 from bridge.serve.launch.launch import launch
 from bridge.settings.load import Settings, read_settings
 from bridge.settings.options import Pipeline
-from bridge.settings.values.request import Request
+from bridge.settings.values.request import Request, Window
 
 
 class Project:
@@ -55,6 +55,7 @@ class Project:
         guard: bool = True,
         timeout: timedelta | None = None,
         wait: timedelta | None = None,
+        backfill: str | None = None,
     ) -> Result:
         """Load one pipeline, as `singer-bridge run` does; without a name the only one. Arguments are its flags.
 
@@ -78,6 +79,7 @@ class Project:
             guard=guard,
             timeout=timeout,
             wait=wait,
+            backfill=None if backfill is None else Window.read(backfill),
         )
         result = launch(self._chosen(pipeline), request, home_folder(self._path), stop=Stop(signals=False))
         if result.error:

@@ -7,6 +7,7 @@ other counts only if it had as many rows before the run as after it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,7 +177,9 @@ def judge(pipeline: Pipeline, stream: Stream, lake: int, before: RowCount | None
 
 
 def _difference(pipeline: Pipeline, stream: Stream, text: str, rows: int | None, flag: str = "") -> Difference:
-    return Difference(stream.name, "row_count", f"{text}; load again: {reload(pipeline, [stream.name])}{flag}", rows)
+    which = f"see which: singer-bridge reconcile {pipeline.name} -s {shlex.quote(stream.name)} --keys"
+    again = f"{text}; {which}; load again: {reload(pipeline, [stream.name])}{flag}"
+    return Difference(stream.name, "row_count", again, rows)
 
 
 def _is_whole(snapshot: Snapshot, names: tuple[str, ...], result: Result) -> bool:

@@ -137,6 +137,13 @@ def test_an_argument_for_each_flag() -> None:
     assert flags <= {field.name for field in fields(Request)}
 
 
+def test_a_backfill_has_to_name_its_streams(project: bridge.Project) -> None:
+    with pytest.raises(SettingsError, match="--backfill is of some streams"):
+        project.run("rows", backfill="1..5")
+    with pytest.raises(SettingsError, match="no window"):
+        project.run("rows", streams="s", backfill="soon")
+
+
 def test_a_given_state(project: bridge.Project, folder: Path) -> None:
     """The run starts from it, as with `--state`: it is a commit of its own."""
     project.run("rows", state={"bookmarks": {"s": {"id": 1}}}, refresh_catalog=True, guard=False)
