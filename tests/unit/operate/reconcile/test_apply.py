@@ -16,6 +16,7 @@ import pytest
 
 from bridge.lake.log import Log
 from bridge.lake.storage.local.storage import LocalStorage
+from tests.support.s3server import S3Server
 from tests.support.shell import Typed
 from tests.unit.operate.reconcile.test_reconcile import ORDER, Source
 
@@ -317,3 +318,32 @@ def test_a_later_glob_does_not_undo_the_merge(source: Source) -> None:
     assert source.typed("run shop -q").code == 0
     done = source.reconcile("--json")
     assert (done.code, done.json["streams"]["orders"]["source_rows"]) == (0, 2)
+
+
+@pytest.mark.parametrize("load_method", ["upsert", "append-only"])
+def test_in_a_bucket(source: Source, s3: S3Server, load_method: str) -> None:
+    """S3: compared, made as the source is, and loaded once more by a window."""
+    to = {"bucket": s3.bucket("compared"), "hard_delete": True, "load_method": load_method}
+    source.settings(destination=to)
+    changed(source)
+    assert source.reconcile().code == 1
+    if load_method == "upsert":
+        assert source.reconcile("--apply").code == 0
+        assert rows(source) == WANTED
+        source.has(*source.rows(_1="a", _3="y", _4="d", _5="e"))
+    done = source.typed("run shop -q -s orders --backfill 2026-01-02..2026-01-05 --no-guard")
+    assert done.code == 0, done.err
+    assert rows(source) == [(1, "a"), (3, "y" if load_method == "upsert" else "x"), (4, "d"), (5, "e")]
+    assert source.reconcile().code == 0
+    assert source.typed("verify shop").code == 0
+
+
+def test_paging_that_is_cut_off(source: Source) -> None:
+    """A source that sends only its first pages, and says that all is well, does not empty the table."""
+    names = {f"_{n}": "x" for n in range(1, 28)}
+    source.has(*source.rows(**names))
+    assert source.typed("run shop -q").code == 0
+    source.has(*source.rows(_1="x", _2="x", _3="x"))
+    done = source.reconcile("--apply")
+    assert "it stays as it is: 24 of 27 rows would go: --no-guard, if they are gone at the source" in done.out
+    assert len(rows(source)) == 27
