@@ -68,6 +68,8 @@ class Comparisons:
         for name in self._timetable.update(times, now):
             if schedule := times[name]:
                 self._timetable.begin(name, schedule, now)
+                if following := self._timetable.next_run(name):
+                    self._log.noted(f"{name}: its next comparison with its source is at {following:%Y-%m-%d %H:%M}")
         for due in self._timetable.due(now):
             if due.pipeline not in self._waiting or self._waiting[due.pipeline].done():
                 self._waiting[due.pipeline] = self._worker.submit(self._compare, due.pipeline)

@@ -62,7 +62,9 @@ def test_it_is_compared_when_it_is_due(source: Source) -> None:
     changed(source, keys=True)
     due = Due(source.folder)
     try:
-        assert due.at(SUNDAY - timedelta(minutes=1)) == ""
+        assert (
+            due.at(SUNDAY - timedelta(minutes=1)) == "shop: its next comparison with its source is at 2026-11-29 03:00"
+        )
         text = due.at(SUNDAY)
         assert "shop: it is compared with its source" in text
         assert "shop: 1 table is not as its source, through commit 1 at " in text
