@@ -13,7 +13,6 @@ from bridge.cli.options import json_option, pipeline_verb, streams_option
 from bridge.cli.param_types import DURATION
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, console, count, marked, note, print_table
-from bridge.errors import SettingsError
 from bridge.lake.reconciled import Proof
 from bridge.settings.commands import reload
 
@@ -64,8 +63,6 @@ def reconcile(
     from bridge.operate.reconcile.reconcile import Comparing
     from bridge.serve.facts.after_run import after_comparison
 
-    if asked["wait"] and not apply:
-        raise SettingsError("--wait waits for a run, and only --apply needs that", hint="leave it out, or add --apply")
     chosen, err = selection.pipeline(), console(err=True)
     enabled = not json_output and not no_progress
 

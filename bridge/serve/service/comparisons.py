@@ -80,15 +80,15 @@ class Comparisons:
             if pipeline is None or pipeline.reconcile is None or self._signals:
                 return
             self._log.noted(f"{name}: it is compared with its source")
-            said: list[str] = []
+            texts: list[str] = []
             self._runner = runner = Runner(self._home)
             try:
-                code = runner.run(ScheduledComparison(pipeline, self._home), lambda news: said.append(news.result))
+                code = runner.run(ScheduledComparison(pipeline, self._home), lambda news: texts.append(news.result))
             finally:
                 runner.close()
                 runner.wait()
                 self._runner = None
-            text = "".join(said) or f"the comparison with its source ended with exit code {code}"
+            text = "".join(texts) or f"the comparison with its source ended with exit code {code}"
             self._log.noted(f"{name}: {text}") if code == 0 else self._log.failed(name, text)
         except Exception as error:  # noqa: BLE001 - one that cannot be started must not end the service
             self._log.failed(name, f"it could not be compared with its source: {type(error).__name__}: {error}")
