@@ -21,10 +21,9 @@ from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # with zeros before it, its order is that of texts
 _FIRST = datetime(1, 1, 1)
-_LEAST = datetime(1, 1, 3, tzinfo=timezone.utc)
-"""Of bounds: what is before it is in the calendar, too."""
+_LEAST = _FIRST.replace(tzinfo=timezone.utc)
 _OPAQUE = "its bookmark has no value of the window's kind; load it by `run --state`, with a STATE that you wrote"
 
 Length = timedelta | int | float
@@ -160,7 +159,8 @@ def _written(bound: Decimal | datetime, like: Any) -> Any:
     if not match:
         return None
     _, time, fraction, zone = match.groups()
-    bound = max(bound, _LEAST) - (timedelta(seconds=1) if time else timedelta(days=1))
+    earlier = timedelta(seconds=1) if time else timedelta(days=1)
+    bound = max(bound, _LEAST + earlier) - earlier
     if not time:
         return bound.date().isoformat()
     digits = "seconds" if not fraction else "milliseconds" if len(fraction) == 4 else "microseconds"

@@ -62,11 +62,12 @@ class Window:
             yield Window(low, end)
             low = end
 
-    def ends_after(self, text: str) -> bool:
-        """Whether it ends after a value as a bookmark has it; False for one of another kind."""
-        value: Any = _bound(text)
+    def ends_after(self, value: Any) -> bool:
+        """Whether it ends after a bookmark's value; also True where that cannot be told."""
+        is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+        bound: Any = Decimal(str(value)) if is_number else _bound(str(value))
         high: Any = self.high
-        return type(value) is type(high) and bool(value < high)
+        return type(bound) is not type(high) or not bound >= high
 
     def __str__(self) -> str:
         return f"{bound_text(self.low)}..{bound_text(self.high)}"

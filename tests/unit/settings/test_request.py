@@ -53,3 +53,12 @@ def test_what_is_no_window(text: str) -> None:
     with pytest.raises(SettingsError, match="no window") as caught:
         Window.read(text)
     assert "2024-01-01..2024-03-01 or 1..500000" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("value", "is_after"),
+    [(30, False), (29, True), (1.7e17, False), ("30", False), ("1e9", True), (True, True), ("2024-01-01", True)],
+)
+def test_a_window_that_ends_after_a_bookmark(value: object, is_after: bool) -> None:
+    """What cannot be compared counts as before its end."""
+    assert Window.read("10..30").ends_after(value) is is_after

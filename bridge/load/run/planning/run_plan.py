@@ -171,9 +171,9 @@ class RunPlan:
         for name in self.selected or self.request.streams:
             plan = plans.expected(name)
             key = plan.backfilled_by if self.catalog else plan.replication_key
+            state = Lookback.at(state, plan.names, key, window.low)
             if plan.usual == APPEND_ONLY:
                 self._refuse_beyond(plan, key, self.request.step_of or window)
-            state = Lookback.at(state, plan.names, key, window.low)
         return state
 
     def _refuse_beyond(self, plan: StreamPlan, key: str | None, window: Window) -> None:
@@ -181,8 +181,10 @@ class RunPlan:
         stored = bookmark(self.snapshot.state, plan.names)
         parts = stored.get("partitions") if isinstance(stored, dict) else None
         for one in parts if isinstance(parts, list) and parts else [stored]:
-            value = one.get("replication_key_value", one.get(key)) if isinstance(one, dict) else one
-            if value is not None and window.ends_after(str(value)):
+            value = one
+            if isinstance(one, dict) and (value := one.get("replication_key_value")) is None:
+                value = one.get(key)
+            if value is not None and window.ends_after(value):
                 hint = f"end it at {value} at the latest: a run without --backfill loads what comes after"
                 raise SettingsError("the window ends beyond the bookmark", hint=hint, stream=plan.name)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -117,3 +118,24 @@ def test_rows_of_the_lookback_wait_until_the_bookmark_has_moved() -> None:
     barrier = epochs.barrier(end=False)
     assert barrier is not None
     assert (barrier.state, barrier.publish, barrier.merged) == (bookmarks(a=105), {"a": "append-only"}, False)
+
+
+@pytest.mark.parametrize(
+    ("stored", "bound", "given"),
+    [
+        ("2024-03-01T00:00:00Z", datetime(1, 1, 1, tzinfo=timezone.utc), "0001-01-01T00:00:00Z"),
+        ("2024-03-01", datetime(1, 1, 1, tzinfo=timezone.utc), "0001-01-01"),
+        ("30", Decimal(10), "9"),
+        (30, Decimal("10.5"), 9),
+        ("000030", Decimal(10), None),
+        (True, Decimal(10), None),
+    ],
+)
+def test_a_tap_starts_a_little_before_a_value(stored: Any, bound: Any, given: Any) -> None:
+    """In the form of its bookmark, and never after the value; None: refused."""
+    state = bookmarks(a=stored)
+    if given is None:
+        with pytest.raises(SettingsError, match="nobody knows"):
+            Lookback.at(state, ("a",), None, bound)
+    else:
+        assert Lookback.at(state, ("a",), None, bound)["bookmarks"]["a"]["replication_key_value"] == given
