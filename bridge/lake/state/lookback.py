@@ -149,12 +149,12 @@ def _begun(stored: Any, key: str | None, bound: Decimal | datetime) -> Any:
 def _written(bound: Decimal | datetime, like: Any) -> Any:
     """The bound in the form of a bookmark's value; None if it does not fit."""
     if isinstance(bound, Decimal):
-        bound -= 1
+        bound = Decimal(math.floor(bound) - 1)  # exact, however many digits it has
         if isinstance(like, str):
             return f"{bound:f}" if _NUMBER.fullmatch(like) else None
         if not _is_number(like) and not isinstance(like, Decimal):
             return None
-        return math.floor(bound) if isinstance(like, int) else bound
+        return int(bound) if isinstance(like, int) else bound
     match = _TIME.fullmatch(like) if isinstance(like, str) else None
     if not match:
         return None

@@ -15,8 +15,7 @@ from bridge.exact_json import NotJson, loads
 StreamName = str | tuple[str, ...]
 """A stream's name, or all of its names: most STATEs use its id in the catalog, some the name in its RECORDs."""
 
-IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
-"""Parts of the Singer SDK's bookmarks that say how far a stream is that is being extracted."""
+_IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
 
 
 def parse_state(raw: bytes) -> Any:
@@ -64,7 +63,7 @@ def _resume_point(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     parts = partitions(value)
-    ignored = IN_FLIGHT if parts is None else IN_FLIGHT | {"partitions"}
+    ignored = _IN_FLIGHT if parts is None else _IN_FLIGHT | {"partitions"}
     plain = {key: item for key, item in value.items() if key not in ignored}
     plain = {key: item for key, item in plain.items() if item is not None and item is not False}
     if "replication_key" in plain and "replication_key_value" not in plain:

@@ -83,6 +83,8 @@ class Comparisons:
             texts: list[str] = []
             self._runner = runner = Runner(self._home)
             try:
+                if self._signals:  # they came while it started
+                    return
                 code = runner.run(ScheduledComparison(pipeline, self._home), lambda news: texts.append(news.result))
             finally:
                 runner.close()
