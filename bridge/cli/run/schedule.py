@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +29,9 @@ from bridge.operate.project.crontab import (
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.settings.values.cron import next_time, zone
-from bridge.settings.values.schedules import Schedule
+from bridge.settings.values.schedules import Reconcile, Schedule
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-WAIT = "1h"
-"""How long a comparison that is to be applied waits for a run."""
 _CRON_HAS = (*ENVIRONMENT, "HOME", "LOGNAME", "USER")
 
 
@@ -72,8 +71,11 @@ def _name(selection: Selection) -> str | None:
     return selection.name
 
 
-def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
-    """The jobs that cron shall run. Raises `SettingsError` if no chosen pipeline has a schedule."""
+def _jobs(path: Path, name: str | None, *, every: bool) -> tuple[list[Job], set[str]]:
+    """The jobs that cron shall run, and the names of those that the chosen pipelines have no longer.
+
+    Raises `SettingsError` if none has a schedule.
+    """
     settings = load(path, os.environ, environment(), commands=False)
     if every and name:
         raise SettingsError("--all means every pipeline of the file", hint="leave out NAME and --name")
@@ -82,7 +84,13 @@ def _jobs(path: Path, name: str | None, *, every: bool) -> list[Job]:
     if not jobs:
         hint = 'add to the pipeline: schedule: {cron: "0 */2 * * *"}'
         raise SettingsError("no schedule", hint=hint, pipeline=", ".join(meant))
-    return jobs
+    names = {each for pipeline in meant.values() for each in (pipeline.name, _comparison(pipeline.name))}
+    return jobs, names - {job.name for job in jobs}
+
+
+def _comparison(name: str) -> str:
+    """The name of the job that compares a pipeline with its source."""
+    return f"{name}:reconcile"
 
 
 def _first(settings: Settings) -> str:
@@ -96,10 +104,16 @@ def _jobs_of(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> It
         cron = _local(pipeline.schedule)
         yield Job(cron, path, pipeline.name, *file, log / f"{pipeline.name}.log")
     if compares:
-        flags = [flag for flag, is_set in (("--keys", compares.keys), ("--apply", compares.apply)) if is_set]
-        words = ("reconcile", *flags, *(("--wait", WAIT) if compares.apply else ()))
+        words = ("reconcile", *_flags(compares))
         to = log / f"{pipeline.name}.reconcile.log"
-        yield Job(_local(compares.times), path, f"{pipeline.name}:reconcile", *file, to, words)
+        yield Job(_local(compares.times), path, _comparison(pipeline.name), *file, to, words)
+
+
+def _flags(compares: Reconcile) -> Iterator[str]:
+    if compares.keys:
+        yield "--keys"
+    if compares.apply:
+        yield from ("--apply", "--wait", f"{compares.WAIT // timedelta(hours=1)}h")
 
 
 def _local(schedule: Schedule) -> str:
@@ -129,7 +143,7 @@ def install(selection: Selection, dry_run: bool) -> None:
     singer-bridge schedule install --all --dry-run
     """
     path = _path(selection)
-    jobs = _jobs(path, _name(selection), every=selection.everything)
+    jobs, no_longer = _jobs(path, _name(selection), every=selection.everything)
     _check_without_shell(path, jobs)
     lines = {job.name: job.line(os.environ) for job in jobs}
     if dry_run:
@@ -140,7 +154,7 @@ def install(selection: Selection, dry_run: bool) -> None:
     except SettingsError as error:
         lines_to_use = "\n".join(lines.values())
         raise SettingsError(error.message, hint=f"{error.hint}\nthe line to use:\n{lines_to_use}") from None
-    after = with_jobs(crontab, lines, path.parent)
+    after = with_jobs(without(crontab, no_longer, path.parent), lines, path.parent)
     if after != crontab:
         write_crontab(after)
     status = "installed" if after != crontab else "was installed"
@@ -201,15 +215,18 @@ def list_(selection: Selection, json_output: bool) -> int:
     path, only = _path(selection), _name(selection)
     among = survey(Selection((only,) if only else (), path))
     chosen, code = readable(among)
-    crons = {each.pipeline.name: each.pipeline.schedule.cron for each in chosen if each.pipeline.schedule}
-    compares = {f"{each.pipeline.name}:reconcile": each.pipeline.reconcile for each in chosen}
-    crons |= {name: reconcile.schedule for name, reconcile in compares.items() if reconcile}
+    by_file = dict[str, tuple[str, str]]()
+    for pipeline in (each.pipeline for each in chosen):
+        if pipeline.schedule:
+            by_file[pipeline.name] = pipeline.schedule.cron, "run"
+        if compares := pipeline.reconcile:
+            by_file[_comparison(pipeline.name)] = compares.schedule, " ".join(("reconcile", *_flags(compares)))
     lines, problem = _installed_lines(path.parent)
-    names = sorted({*crons, *lines})
+    names = sorted({*by_file, *lines})
     if only:
         own = [each.pipeline.name for each in chosen]
         names = [*own, *(name for name in names if name.partition(":")[0] in own and name not in own)]
-    facts = [_facts(full, crons.get(full), lines.get(full)) for full in names]
+    facts = [_facts(full, by_file.get(full), lines.get(full)) for full in names]
     if json_output:
         as_json(facts)
         return code
@@ -229,13 +246,17 @@ def _installed_lines(folder: Path) -> tuple[dict[str, str], str]:
         return {}, f"{error.message}; {error.hint}"
 
 
-def _facts(pipeline: str, cron: str | None, line: str | None) -> dict[str, Any]:
+def _facts(pipeline: str, in_file: tuple[str, str] | None, line: str | None) -> dict[str, Any]:
+    """A row of the list. `in_file`: when it runs, and the verb with its flags."""
+    cron, verb = in_file or (None, "")
     if line is None:
         state = "not installed"
     elif cron is None:
         state = "installed, without a schedule in the file"
-    else:
-        state = "installed" if line.startswith(f"{cron} ") else "installed, with another schedule"
+    elif not line.startswith(f"{cron} "):
+        state = "installed, with another schedule"
+    else:  # after the verb's flags stands the pipeline
+        state = "installed" if re.search(f" -m bridge {verb} [^-]", line) else "installed, with other flags"
     runs = line and (line.split()[0] if line.startswith("@") else " ".join(line.split()[:5]))
     following = _next(runs) if runs else None
     return {

@@ -26,13 +26,12 @@ from bridge.operate.reconcile.sweep import Shown, Swept, swept
 from bridge.protocol.schema.json_schema import EXTRA, children
 from bridge.protocol.schema.json_schema import source as source_name
 from bridge.protocol.singer.messages import Schema
-from bridge.protocol.singer.state import bookmark
+from bridge.protocol.singer.state import bookmark, reached_values
 from bridge.read.query.changes.messages import Messages
 from bridge.read.query.snapshot import TablesAt
 from bridge.settings.destination import APPEND_ONLY, UPSERT, LoadMethod
 from bridge.settings.options import Pipeline
 
-_VALUE = "replication_key_value"
 _MOST = 0.5
 """A larger share of a table's rows is not removed without `--no-guard`."""
 
@@ -263,12 +262,10 @@ def _usual(pipeline: Pipeline, before: TablesAt, source: Swept, stream: str) -> 
 
 def _bookmark(state: Any, counts: Counts, mark: str) -> Any:
     """The value of a stream's bookmark by this replication key; of one in partitions the least. None: not known."""
-    value = bookmark(state, counts.names)
-    if not isinstance(value, dict) or not mark:
+    stored = bookmark(state, counts.names)
+    if not isinstance(stored, dict) or not mark:
         return None
-    parts = value.get("partitions")
-    each = [value, *(part for part in parts if isinstance(part, dict))] if isinstance(parts, list) else [value]
-    values = [part[name] for part in each for name in (_VALUE, mark) if part.get(name) is not None]
+    values = [value for value in reached_values(stored, mark) if value is not None]
     kinds = {type(one) for one in values}
     return min(values) if len(kinds) == 1 and kinds <= {str, int} else None
 

@@ -50,6 +50,21 @@ def bookmark(state: Any, stream: StreamName) -> Any:
     return next((bookmarks[name] for name in _names(stream) if bookmarks.get(name) is not None), None)
 
 
+def reached_values(value: Any, key: str | None) -> list[Any]:
+    """The values that a stream's bookmark has of its replication key: of each partition, or its own. None: it has none.
+
+    `value`: the bookmark; one that is no object is the value itself.
+    """
+    if not isinstance(value, dict):
+        return [value]
+    return [part.get(value_name(part, key)) for part in partitions(value) or [value]]
+
+
+def value_name(bookmark: dict[str, Any], key: str | None) -> str:
+    """The name under which a bookmark has the value of its replication key; `key`: the key, if it is known."""
+    return "replication_key_value" if bookmark.get("replication_key_value") is not None else key or ""
+
+
 def known_as(state: Any, stream: tuple[str, ...]) -> str:
     """The one of a stream's names that a STATE uses; the first if it has no bookmark of the stream."""
     return next((name for name in stream if bookmark(state, name) is not None), stream[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from bridge.errors import BridgeError
@@ -15,9 +15,6 @@ from bridge.serve.service.log import ServiceLog
 from bridge.serve.service.runners import Runner
 from bridge.serve.service.timetable import Timetable
 from bridge.settings.options import Pipeline
-
-_WAIT = timedelta(hours=1)
-"""How long a comparison that is to be applied waits for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class ScheduledComparison:
         assert settings
         try:
             with Stop() as stop:
-                comparing = Comparing(pipeline, self.home, stop, keys_only=settings.keys, wait=_WAIT)
+                comparing = Comparing(pipeline, self.home, stop, keys_only=settings.keys, wait=settings.WAIT)
                 outcome = comparing.apply() if settings.apply else comparing.look()
         except BridgeError as error:
             report(RunnerReport(result=f"not compared with its source: {error.message}; {error.hint}"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import timedelta
+from typing import Annotated, ClassVar, Literal
 
 from bridge.settings.values.checked import parsed
 from bridge.settings.values.cron import check_cron, check_timezone
@@ -34,6 +35,9 @@ class Reconcile(Section):
     """Compare only keys and replication keys, not all values."""
     apply: bool = False
     """Make the tables as the source is."""
+
+    WAIT: ClassVar[timedelta] = timedelta(hours=1)
+    """How long a comparison that is to be applied waits for a run."""
 
     @property
     def times(self) -> Schedule:

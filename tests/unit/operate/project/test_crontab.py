@@ -362,3 +362,23 @@ def test_a_line_compares_the_pipeline_with_its_source(machine: Machine) -> None:
     ]
     assert "removed: flights, flights:reconcile" in machine.schedule("remove", "flights")
     assert sorted(installed(machine.crontab or b"", machine.project)) == ["manual:reconcile", "weather"]
+
+
+def test_a_changed_comparison_is_listed_and_installed_anew(machine: Machine) -> None:
+    """`list` sees other flags; `install` takes the line of a comparison that the file no longer has."""
+    manual = FILE + '    reconcile: {schedule: "0 3 * * 0", keys: true}\n'
+    (machine.project / "bridge.yaml").write_text(manual)
+    machine.schedule("install", "--all")
+
+    def listed() -> dict[str, str]:
+        return {one["pipeline"]: one["crontab"] for one in json.loads(machine.schedule("list", "--json"))}
+
+    assert listed()["manual:reconcile"] == "installed"
+    for other in ("keys: false", "keys: true, apply: true", "apply: true"):
+        (machine.project / "bridge.yaml").write_text(manual.replace("keys: true", other))
+        assert listed()["manual:reconcile"] == "installed, with other flags"
+        assert listed()["flights"] == "installed"
+    (machine.project / "bridge.yaml").write_text(FILE)
+    assert listed()["manual:reconcile"] == "installed, without a schedule in the file"
+    machine.schedule("install", "--all")
+    assert sorted(installed(machine.crontab or b"", machine.project)) == ["flights", "weather"]
