@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as, value_name
+from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -141,8 +141,8 @@ def _begun(stored: Any, key: str | None, bound: Decimal | datetime) -> Any:
     if isinstance(parts := stored.get("partitions"), list) and parts:
         begun = [_begun(part, key, bound) if isinstance(part, dict) else None for part in parts]
         return {**stored, "partitions": begun} if None not in begun else None
-    name = value_name(stored, key)
-    value = _written(bound, stored.get(name))
+    name = _VALUE if stored.get(_VALUE) is not None else key
+    value = _written(bound, stored.get(name)) if name else None
     return None if value is None else {**stored, name: value}
 
 

@@ -26,7 +26,7 @@ from bridge.operate.reconcile.sweep import Shown, Swept, swept
 from bridge.protocol.schema.json_schema import EXTRA, children
 from bridge.protocol.schema.json_schema import source as source_name
 from bridge.protocol.singer.messages import Schema
-from bridge.protocol.singer.state import bookmark, reached_values
+from bridge.protocol.singer.state import reached_values
 from bridge.read.query.changes.messages import Messages
 from bridge.read.query.snapshot import TablesAt
 from bridge.settings.destination import APPEND_ONLY, UPSERT, LoadMethod
@@ -262,10 +262,7 @@ def _usual(pipeline: Pipeline, before: TablesAt, source: Swept, stream: str) -> 
 
 def _bookmark(state: Any, counts: Counts, mark: str) -> Any:
     """The value of a stream's bookmark by this replication key; of one in partitions the least. None: not known."""
-    stored = bookmark(state, counts.names)
-    if not isinstance(stored, dict) or not mark:
-        return None
-    values = [value for value in reached_values(stored, mark) if value is not None]
+    values = reached_values(state, counts.names, mark) if mark else []
     kinds = {type(one) for one in values}
     return min(values) if len(kinds) == 1 and kinds <= {str, int} else None
 

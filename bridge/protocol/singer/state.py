@@ -50,19 +50,19 @@ def bookmark(state: Any, stream: StreamName) -> Any:
     return next((bookmarks[name] for name in _names(stream) if bookmarks.get(name) is not None), None)
 
 
-def reached_values(value: Any, key: str | None) -> list[Any]:
-    """The values that a stream's bookmark has of its replication key: of each partition, or its own. None: it has none.
+def reached_values(state: Any, stream: StreamName, key: str | None, *, bare: bool = False) -> list[Any]:
+    """The values of a replication key that a stream's bookmark has: of each of its partitions, or its own.
 
-    `value`: the bookmark; one that is no object is the value itself.
+    `key`: the replication key, if it is known. `bare`: a bookmark that is no object is such a value, too.
     """
+    value = bookmark(state, stream)
     if not isinstance(value, dict):
-        return [value]
-    return [part.get(value_name(part, key)) for part in partitions(value) or [value]]
-
-
-def value_name(bookmark: dict[str, Any], key: str | None) -> str:
-    """The name under which a bookmark has the value of its replication key; `key`: the key, if it is known."""
-    return "replication_key_value" if bookmark.get("replication_key_value") is not None else key or ""
+        return [value] if bare and value is not None else []
+    values = []
+    for part in partitions(value) or [value]:
+        own = part.get("replication_key_value")
+        values.append(part.get(key) if own is None and key else own)
+    return [value for value in values if value is not None]
 
 
 def known_as(state: Any, stream: tuple[str, ...]) -> str:

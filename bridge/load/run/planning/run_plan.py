@@ -33,7 +33,7 @@ from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
-from bridge.protocol.singer.state import bookmark, is_empty, reached_values, resumable_versions, without
+from bridge.protocol.singer.state import is_empty, reached_values, resumable_versions, without
 from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request, Window
@@ -178,8 +178,8 @@ class RunPlan:
 
     def _refuse_beyond(self, plan: StreamPlan, key: str | None, window: Window) -> None:
         """Raise `SettingsError` for a window that ends beyond the bookmark: a run would add those rows once more."""
-        for value in reached_values(bookmark(self.snapshot.state, plan.names), key):
-            if value is not None and window.ends_after(value):
+        for value in reached_values(self.snapshot.state, plan.names, key, bare=True):
+            if window.ends_after(value):
                 hint = f"end it at {value} at the latest: a run without --backfill loads what comes after"
                 raise SettingsError("the window ends beyond the bookmark", hint=hint, stream=plan.name)
 
