@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from bridge.operate.project.crontab import (
 from bridge.settings.load import Settings, load
 from bridge.settings.options import Pipeline
 from bridge.settings.values.cron import next_time, zone
-from bridge.settings.values.schedules import Reconcile, Schedule
+from bridge.settings.values.schedules import Schedule
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CRON_HAS = (*ENVIRONMENT, "HOME", "LOGNAME", "USER")
@@ -104,16 +104,9 @@ def _jobs_of(path: Path, settings: Settings, key: str, pipeline: Pipeline) -> It
         cron = _local(pipeline.schedule)
         yield Job(cron, path, pipeline.name, *file, log / f"{pipeline.name}.log")
     if compares:
-        words = ("reconcile", *_flags(compares))
+        words = ("reconcile", *compares.flags)
         to = log / f"{pipeline.name}.reconcile.log"
         yield Job(_local(compares.times), path, _comparison(pipeline.name), *file, to, words)
-
-
-def _flags(compares: Reconcile) -> Iterator[str]:
-    if compares.keys:
-        yield "--keys"
-    if compares.apply:
-        yield from ("--apply", "--wait", f"{compares.WAIT // timedelta(hours=1)}h")
 
 
 def _local(schedule: Schedule) -> str:
@@ -220,7 +213,7 @@ def list_(selection: Selection, json_output: bool) -> int:
         if pipeline.schedule:
             by_file[pipeline.name] = pipeline.schedule.cron, "run"
         if compares := pipeline.reconcile:
-            by_file[_comparison(pipeline.name)] = compares.schedule, " ".join(("reconcile", *_flags(compares)))
+            by_file[_comparison(pipeline.name)] = compares.schedule, " ".join(("reconcile", *compares.flags))
     lines, problem = _installed_lines(path.parent)
     names = sorted({*by_file, *lines})
     if only:

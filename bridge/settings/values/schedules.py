@@ -40,6 +40,12 @@ class Reconcile(Section):
     """How long a comparison that is to be applied waits for a run."""
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags with which `singer-bridge reconcile` does it."""
+        keys = ("--keys",) if self.keys else ()
+        return (*keys, "--apply", "--wait", f"{self.WAIT // timedelta(hours=1)}h") if self.apply else keys
+
+    @property
     def times(self) -> Schedule:
         """The schedule of the comparisons."""
         return Schedule(cron=self.schedule, timezone=self.timezone, catch_up="skip")
