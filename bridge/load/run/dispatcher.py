@@ -27,7 +27,18 @@ from bridge.load.spool.spool import Spool
 from bridge.load.tap.batch_files import Batches
 from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State, parse, version_of
+from bridge.protocol.singer.messages import (
+    Activate,
+    ArrowRecords,
+    Batch,
+    Message,
+    Noise,
+    Records,
+    Schema,
+    State,
+    parse,
+    version_of,
+)
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.redact import Redactor, redactor
 
@@ -144,7 +155,8 @@ class Dispatcher:
             yield from self._settle(stream)
             if self._is_held(stream.name):
                 return
-        self.spool.append(stream.name, stream.stored_as, message.prefix, message.data, message.lines)
+        whole = stream.name, stream.stored_as, message.prefix, message.data, message.lines
+        self.spool.append(*whole, is_arrow=isinstance(message, ArrowRecords))
         self._clock.add(len(message.data), message.lines)
         if self.spool.fresh >= self._rules.commit_bytes:
             barrier = None if self._rules.only_at_end else self._barrier(end=False)
@@ -360,4 +372,6 @@ class Dispatcher:
 
 def _version(records: Records, *, last: bool = False) -> int | None:
     """The `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
+    if isinstance(records, ArrowRecords):
+        return records.version
     return version_of((parse(records.last() if last else records.first()) or {}).get("version"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SEGMENT = (
     "stream:string,schema:string,file:string,start:bigint,end:bigint,lines:bigint,crc:bigint,prefix:string,"
-    "order:bigint,at:bigint,first:bigint"
+    "order:bigint,at:bigint,is_arrow:boolean,first:bigint"
 )
 _BUNDLES = f"seq bigint, bundle int, segments array<struct<{_SEGMENT}>>"
 """The columns of a bundle."""

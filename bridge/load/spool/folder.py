@@ -23,7 +23,7 @@ RULES = ".rules"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A half-open byte range of a sealed file: whole RECORD lines of one stream under one schema.
+    """A half-open byte range of a sealed file: whole RECORD lines, or rows as Arrow, of one stream under one schema.
 
     `prefix` begins every line, or is empty when lines have to be parsed to find their record. Where a stream's order
     matters (`Spool.ordered`), its segments do not overlap in time: (batch, `order`) is the order of its messages.
@@ -41,6 +41,8 @@ class Segment:
     """Counts the segments of the run, from 1."""
     at: int = 0
     """When the batch was sealed, in milliseconds since 1970: one time for all that is decoded together."""
+    is_arrow: bool = False
+    """Its bytes are rows as Arrow, not lines: see `protocol/decode/from_arrow.py`. Then `lines` counts rows."""
     first: int = 0
     """How many of the stream's records came before it in this run; about, where its messages take turns in form."""
 

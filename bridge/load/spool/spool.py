@@ -58,16 +58,22 @@ class _Open:
     def _grows(self) -> bool:
         return bool(self.slices) and not self.closed and self.size - self.slices[-1][0] < _SLICE
 
-    def rest(self, size: int) -> list[tuple[int, ...]]:
-        """The slices after `size`, the first of them without its part before."""
-        return [(max(start, size), end, *facts) for start, end, *facts in self.slices if end > size]
+    def rest(self) -> list[_Slice]:
+        """The slices after the mark, the first of them without its part before."""
+        if not self.mark:
+            return self.slices
+        count, (_, size, lines, *_) = self.mark
+        _, end, counted, crc, order = self.slices[count - 1]
+        part = [(size, end, counted - lines, crc, order)] if end > size else []
+        return [*part, *self.slices[count:]]
 
     def marked(self) -> list[_Slice]:
         """The slices up to the mark."""
         return [*self.slices[: self.mark[0] - 1], self.mark[1]] if self.mark else []
 
 
-_Key = tuple[str, str, bytes]
+_Key = tuple[str, str, bytes, bool]
+"""A file's stream, schema and prefix, and whether it has rows as Arrow."""
 
 
 @dataclass(slots=True)
@@ -115,9 +121,18 @@ class Spool:
         """Keep a schema where executors find it, once."""
         self._explain(self.folder.put_schema, name, data)
 
-    def append(self, stream: str, schema: str, prefix: bytes | None, data: bytes | memoryview, lines: int) -> None:
-        """Add whole lines to the stream's open file."""
-        key = (stream, schema, prefix or b"")
+    def append(
+        self,
+        stream: str,
+        schema: str,
+        prefix: bytes | None,
+        data: bytes | memoryview,
+        lines: int,
+        *,
+        is_arrow: bool = False,
+    ) -> None:
+        """Add whole lines, or whole pieces of Arrow, to the stream's open file."""
+        key = (stream, schema, prefix or b"", is_arrow)
         if stream in self.ordered:
             key = self._in_order(key)
         segment = self._open.get(key)
@@ -140,10 +155,10 @@ class Spool:
 
         A stream that has several prefixes is from then on one without: to change between them would make many slices.
         """
-        stream, schema, prefix = key
+        stream, schema, prefix, is_arrow = key
         last = self._last.get(stream)
         if last and last[2] != prefix:
-            key = (stream, schema, b"")
+            key = (stream, schema, b"", is_arrow)
         if last and last != key and last in self._open:
             self._open[last].closed = True
         self._last[stream] = key
@@ -227,11 +242,11 @@ class Spool:
                 return
             with source.open("r+b") as old, target.open("wb") as new:
                 old.seek(size)
-                for start, end, *_, order in segment.rest(size):
+                for start, end, lines, _, order in segment.rest():
                     data = read_fully(old, end - start)
                     new.write(data)
                     rest.closed = True  # slices stay what they are: others of the stream may lie between them
-                    rest.add(data, data.count(b"\n"), order)
+                    rest.add(data, lines, order)
                 old.truncate(size)
             rest.closed = segment.closed
 
@@ -242,9 +257,9 @@ class Spool:
 
     @staticmethod
     def _segments(key: _Key, name: str, slices: list[_Slice], at: int) -> Iterator[Segment]:
-        stream, schema, prefix = key
+        stream, schema, prefix, is_arrow = key
         for start, end, lines, crc, order in slices:
-            yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at)
+            yield Segment(stream, schema, name, start, end, lines, crc, prefix.decode(), order, at, is_arrow)
 
     def _batch(self, segments: list[Segment], tasks: int) -> SealedBatch:
         self._shared.seq += 1

@@ -1,17 +1,15 @@
-"""BATCH: turns the files of a manifest into the RECORD lines that the tap could have sent instead, in their order.
+"""BATCH: the files of a manifest as records, in their order: lines of JSON, or rows as Arrow (`arrow_files.py`).
 
 From here on a BATCH is like RECORDs: the same segments, types, rejects and epochs. A whole file is read when its
 message comes, as the tap may delete it afterwards. A file that cannot be read to its end is an error, and no commit has
 a row of it. A file of JSON lines holds bare records, as the Singer SDK defines it, or RECORD messages of the stream,
 which PipelineWise's definition allows.
-
-A row of a Parquet file becomes JSON without loss: a decimal with its digits, a time as ISO text, bytes in base64. A
-time without an offset is UTC, as in RECORDs.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ import orjson
 
 from bridge.errors import DataError, LakeError
 from bridge.lake.storage import open_storage
+from bridge.load.tap.arrow_files import arrow_records
 from bridge.protocol.singer.messages import LONGEST_LINE, Batch, Reader, Records, parse
 from bridge.settings.values.stores import StoreOptions, section_of_bucket
 
@@ -48,11 +47,11 @@ class Batches:
     longest: int = LONGEST_LINE
 
     def records(self, batch: Batch) -> Iterator[Records]:
-        """Yield the records, about a MiB at once. Raises `DataError` if a file cannot be read to its end."""
+        """Yield the records, some MiB at once. Raises `DataError` if a file cannot be read to its end."""
         read, rows = self._reader(batch), 0
         for uri in batch.manifest:
-            with self._opened(uri, batch.stream) as file, _explained(uri, batch.stream):
-                for records in _as_records(batch, read(file)):
+            with self._opened(uri, batch.stream) as file, _explained(uri, batch.stream), _unchanged(file):
+                for records in read(file):
                     self.tick()
                     rows += records.lines
                     yield records
@@ -60,14 +59,14 @@ class Batches:
             reason = f"it has {rows} record(s), and the message's batch_size says {batch.rows}"
             raise _unreadable(", ".join(batch.manifest), batch.stream, reason)
 
-    def _reader(self, batch: Batch) -> Callable[[IO[bytes]], Iterator[tuple[bytes, int]]]:
-        """The function that turns an open file into whole lines and their number."""
+    def _reader(self, batch: Batch) -> Callable[[IO[bytes]], Iterator[Records]]:
+        """The function that turns an open file into records."""
         form, packed = (str(batch.encoding.get(key) or "").lower() for key in ("format", "compression"))
-        if form == "parquet":
-            return _parquet_lines
+        if form in ("arrow", "parquet"):
+            return lambda file: arrow_records(batch, file, is_parquet=form == "parquet")
         if form == "jsonl" and packed in ("", "none", *_MAGIC):
-            return lambda file: _json_lines(file, packed, self.longest)
-        hint = "set the tap (the SDK's `batch_config`) to jsonl with gzip, zstd or none, or to parquet"
+            return lambda file: _as_records(batch, _json_lines(file, packed, self.longest))
+        hint = "set the tap (the SDK's `batch_config`) to arrow, to parquet, or to jsonl with gzip, zstd or none"
         facts = {"stream": batch.stream, "format": form, "compression": packed}
         raise DataError("a BATCH of an unknown encoding", hint=hint, **facts)
 
@@ -148,12 +147,27 @@ def _plain_path(path: str) -> Path:
 
 
 @contextmanager
+def _unchanged(file: IO[bytes]) -> Iterator[None]:
+    """Raise `ValueError` if the file is another one after it was read than before."""
+    descriptor = os.dup(file.fileno())  # readers may close the file
+    try:
+        before = os.fstat(descriptor)
+        yield
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise ValueError("it changed while it was read")
+
+
+@contextmanager
 def _explained(uri: str, stream: str) -> Iterator[None]:
     from pyarrow import ArrowException
 
+    kinds = (OSError, EOFError, zlib.error, ValueError, ArithmeticError, MemoryError, ArrowException)  # of any library
     try:
         yield
-    except (OSError, EOFError, zlib.error, ValueError, ArithmeticError, ArrowException) as error:  # of any library
+    except kinds as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise _unreadable(uri, stream, reason) from error
 
@@ -207,18 +221,3 @@ def _counted(data: bytes) -> Iterator[tuple[bytes, int]]:
         data, lines = b"".join(line + b"\n" for line in records), len(records)
     if lines:
         yield data, lines
-
-
-def _parquet_lines(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """The rows of a Parquet file as JSON lines."""
-    import pyarrow.parquet as pq
-
-    from bridge.protocol.decode.rows import json_rows
-
-    source = pq.ParquetFile(file)
-    names = source.schema_arrow.names
-    if len(set(names)) < len(names):
-        raise ValueError("two of its columns have one name")
-    for batch in source.iter_batches(batch_size=10_000):
-        if batch.num_rows:
-            yield json_rows(batch), batch.num_rows

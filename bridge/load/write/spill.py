@@ -46,6 +46,15 @@ _SAMPLES = 64
 """Keys of a piece that tell the driver how the keys are spread."""
 
 
+def has_sound_keys(decoded: Decoded, keys: Sequence[str]) -> bool:
+    """Whether each row that came as Arrow has a key, which its column holds as the record has it."""
+    names = key_columns(decoded.table.schema, keys)
+    if any(name in names for _, name in decoded.changed):
+        return False
+    columns = [decoded.table.column(name) for name in names]
+    return not any(pc.any(pc.is_null(each, nan_is_null=True)).as_py() or may_change(each, b"") for each in columns)
+
+
 def reject_without_key(decoded: Decoded, data: bytes, keys: Sequence[str]) -> Decoded:
     """Keep the rows that have a key; the others become rejects.
 

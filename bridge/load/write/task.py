@@ -28,12 +28,14 @@ from bridge.load.write.partition import folder_of
 from bridge.load.write.rejects import reject_entry, write_rejects
 from bridge.load.write.report import SegmentCount, SpillFile, WorkReport, failure
 from bridge.load.write.shared_spool import SegmentSource
-from bridge.load.write.spill import Spill, reject_without_key, with_message_order
+from bridge.load.write.spill import Spill, has_sound_keys, reject_without_key, with_message_order
 from bridge.load.write.validation import decode_valid, read_rules, spooled_schema
 from bridge.load.write.writer import Writer
 from bridge.protocol.decode.absent_columns import absent_columns
 from bridge.protocol.decode.changed import null_keys
-from bridge.protocol.decode.decoder import Decoded
+from bridge.protocol.decode.decoder import Decoded, decode_arrow
+from bridge.protocol.decode.from_arrow import record_lines
+from bridge.protocol.decode.validate import Rules
 from bridge.protocol.schema.json_schema import DELETED_AT, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
 
@@ -126,7 +128,21 @@ class SegmentReader:
         schema = self._schemas.get(segment.schema) or spooled_schema(spool, segment.schema)
         self._schemas[segment.schema] = schema
         rules, data = read_rules(spool, segment.schema, segment.stream), spool.read_segment(segment)
-        envelope, prefix = layout.metadata or bool(layout.keys), segment.prefix.encode() or None
+        if segment.is_arrow:
+            decoded = self._decode_arrow(data, segment, schema, rules)
+        else:
+            decoded = self._decode_lines(data, segment, schema, rules)
+        outside = 0
+        if layout.window:
+            decoded, outside = _inside(decoded, layout.window)
+            self.report.filtered[segment.stream] = self.report.filtered.get(segment.stream, 0) + outside
+        self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
+        self._count(segment, decoded, outside)
+        return decoded
+
+    def _decode_lines(self, data: bytes, segment: Segment, schema: TableSchema, rules: Rules | None) -> Decoded:
+        layout, prefix = self._context.layouts[segment.stream], segment.prefix.encode() or None
+        envelope = layout.metadata or bool(layout.keys)
         decoded = decode_valid(data, schema, prefix, rules, envelope=envelope)
         if decoded.is_mixed and not envelope:  # rare: a tap that began its table anew
             decoded = decode_valid(data, schema, prefix, rules, envelope=True)
@@ -135,13 +151,19 @@ class SegmentReader:
         if layout.merges_changes:
             not_of_rows = METADATA if layout.metadata else (DELETED_AT, VERSION_COLUMN)
             decoded = replace(decoded, absent=absent_columns(decoded, data, [*layout.keys, *not_of_rows]))
-        outside = 0
-        if layout.window:
-            decoded, outside = _inside(decoded, layout.window)
-            self.report.filtered[segment.stream] = self.report.filtered.get(segment.stream, 0) + outside
-        self._rejects.setdefault(segment.stream, []).extend(reject_entry(item, segment) for item in decoded.rejects)
-        self._count(segment, decoded, outside)
         return decoded
+
+    def _decode_arrow(self, data: bytes, segment: Segment, schema: TableSchema, rules: Rules | None) -> Decoded:
+        """The same for rows as Arrow; those of which a rule needs the line become lines."""
+        layout = self._context.layouts[segment.stream]
+        if rules is None and not layout.merges_changes:
+            envelope = layout.metadata or bool(layout.keys)
+            decoded = decode_arrow(data, segment.stream, schema, envelope=envelope)
+            if decoded.is_mixed and not envelope:
+                decoded = decode_arrow(data, segment.stream, schema, envelope=True)
+            if not layout.keys or has_sound_keys(decoded, layout.keys):
+                return decoded
+        return self._decode_lines(record_lines(data, segment.stream), segment, schema, rules)
 
     def finish(self) -> WorkReport:
         """Write the reject files, and complete the report."""

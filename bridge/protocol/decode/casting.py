@@ -54,7 +54,7 @@ def fitted(array: pa.Array, old: pa.Field, new: pa.Field) -> pa.Array:
         return _struct(array, before, after)
     if pa.types.is_list(before) and pa.types.is_list(after):
         items = fitted(array.flatten(), before.value_field, after.value_field)
-        return pa.ListArray.from_arrays(_offsets(array), items, type=after, mask=null_mask(array))
+        return pa.ListArray.from_arrays(list_offsets(array), items, type=after, mask=null_mask(array))
     if after == pa.string():
         return _texts(array, old, new)
     if (before, after) == (pa.int64(), pa.float64()):
@@ -78,7 +78,7 @@ def _struct(array: pa.StructArray, before: pa.StructType, after: pa.StructType) 
     return pa.StructArray.from_arrays(children, fields=list(after), mask=null_mask(array))
 
 
-def _offsets(array: pa.ListArray) -> pa.Array:
+def list_offsets(array: pa.ListArray) -> pa.Array:
     """Offsets into `array.flatten()`, which leaves out what is in null lists and outside of the slice."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
@@ -134,7 +134,7 @@ def _values(array: pa.Array, field: pa.Field) -> list[Any]:
         rows = [_object(names, row) for row in zip(*columns, strict=True)]
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
     if pa.types.is_list(type_):
-        items, ends = _values(array.flatten(), type_.value_field), _offsets(array).to_pylist()
+        items, ends = _values(array.flatten(), type_.value_field), list_offsets(array).to_pylist()
         lists = [items[start:end] for start, end in pairwise(ends)]
         return [items if valid else None for items, valid in zip(lists, array.is_valid().to_pylist(), strict=True)]
     if type_ == TIMESTAMP:

@@ -74,17 +74,28 @@ class ChangeCounter:
 
     def count(self, data: bytes, lines: Sequence[bytes], rejected: Collection[int] = ()) -> Changed:
         """Count in `data`, whose `lines` are these, except for rejected ones."""
+        changed: Changed = Counter()
+        for number in self._suspects(data, lines):
+            if number not in rejected:
+                self._add(lines[number], changed)
+        return changed
+
+    def count_values(self, values: Sequence[bytes]) -> Changed:
+        """Count in values of the only column, as they were written."""
+        changed: Changed = Counter()
+        for number in self._suspects(b"\n".join(values), values):
+            for field in self._fields:
+                changed.update(_changes(parsed(values[number]), field, field.name))
+        return changed
+
+    def _suspects(self, data: bytes, lines: Sequence[bytes]) -> Iterator[int]:
+        """Which lines may have such a value."""
         tokens = _tokens(data) if self._numbers else None
         numbers = bool(tokens and _may_lose(tokens.findall(data)))
         times = self._times and _may_change(data)
-        changed: Changed = Counter()
-        if not (numbers or times):
-            return changed
-        for number, line in enumerate(lines):
-            is_odd = (times and _may_change(line)) or (numbers and tokens and _may_lose(tokens.findall(line)))
-            if is_odd and number not in rejected:
-                self._add(line, changed)
-        return changed
+        for number, line in enumerate(lines if numbers or times else ()):
+            if (times and _may_change(line)) or (numbers and tokens and _may_lose(tokens.findall(line))):
+                yield number
 
     def _add(self, line: bytes, changed: Changed) -> None:
         try:

@@ -82,7 +82,7 @@ def timestamps(texts: pa.StringArray) -> pa.Array:
         day_only = pc.equal(pc.binary_length(short), 10)
         full = pc.if_else(day_only, pc.binary_join_element_wise(short, "T00", ""), short)
         result = pc.if_else(zoned, full, pc.binary_join_element_wise(full, "Z", "")).cast(TIMESTAMP)
-    _check_range(result)
+    check_range(result)
     return result
 
 
@@ -113,7 +113,7 @@ def dates(texts: pa.StringArray) -> pa.Array:
     return result
 
 
-def _check_range(instants: pa.Array) -> None:
+def check_range(instants: pa.Array) -> None:
     """Raise `pa.ArrowInvalid` outside of the years 1 to 9999: Arrow parses the year 0, and makes the year 10000."""
     _check_edges(instants.cast(pa.int64()), _FIRST, _LAST)
 

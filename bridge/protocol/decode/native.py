@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bridge.protocol.decode import exact
 from bridge.protocol.decode.as_written import add_written, column_of
-from bridge.protocol.decode.changed import KINDS
+from bridge.protocol.decode.changed import KINDS, ChangeCounter
 from bridge.protocol.decode.columns import NeedsExactPath
 from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
 from bridge.protocol.schema.json_schema import TIMESTAMP, children, has_json, is_null_only, path_of, source
@@ -153,11 +153,15 @@ class NativeReader:
             return None
         described = list(piece.nodes())
         nodes = iter(described)
+        batch = DecodedLines([], piece.rows, piece.rows)
         try:
-            arrays = [
-                self._column(piece, nodes, field, raw=raw) for field, raw in zip(self._fields, self._raw, strict=True)
-            ]
-            batch = DecodedLines(arrays, piece.rows, piece.rows)
+            for field, raw in zip(self._fields, self._raw, strict=True):
+                if raw:
+                    written = _raw(_array(piece, nodes, pa.string()))
+                    batch.arrays.append(column_of(written, field))
+                    batch.changed += ChangeCounter([field]).count_values(written)
+                else:
+                    batch.arrays.append(_array_of(piece, nodes, field))
             add_written(batch, _array(piece, nodes, pa.string()))
         except NeedsExactPath:
             return None
@@ -173,9 +177,6 @@ class NativeReader:
             batch.version, batch.extracted = version, extracted
         odd = piece.odd()
         return self._with_odd(batch, data, odd) if odd else batch
-
-    def _column(self, piece: Any, nodes: Iterator[Any], field: pa.Field, *, raw: bool) -> pa.Array:
-        return column_of(_raw(_array(piece, nodes, pa.string())), field) if raw else _array_of(piece, nodes, field)
 
     def _with_odd(self, batch: DecodedLines, data: bytes, odd: list[tuple[int, int, int]]) -> DecodedLines:
         """The batch with the lines that the exact path reads, each in its place."""

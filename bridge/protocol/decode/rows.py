@@ -1,11 +1,14 @@
-"""Arrow rows as JSON lines, without loss: so a BATCH's Parquet files get the same types as RECORDs.
+"""Plain Arrow rows as JSON lines, without loss: what a tap would have sent as RECORDs.
 
-A column at a time, as Arrow's own texts: ten times as fast as a Python object for each value.
+A column at a time, as Arrow's own texts: ten times as fast as a Python object for each value. Decimals keep their
+digits, bytes are base64, times are ISO text, durations ISO 8601, NaN is bare. Arrow's batches become plain by `plain`.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +16,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.protocol.decode.casting import list_offsets
+from bridge.protocol.decode.plain import JSON_KIND, kind_of
+
 _ESCAPED = r'["\\\x00-\x1f]'
+_ESCAPED_BYTES = re.compile(rb'["\\\x00-\x1f]')
 _NOT_FINITE = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
 def json_rows(batch: pa.RecordBatch) -> bytes:
-    """A line a row. A decimal keeps its digits, bytes are base64, NaN is bare, a time is ISO text.
-
-    Nanoseconds are cut off, as in text. Raises `ValueError` for columns of durations and the like.
-    """
+    """A line a row. Text that is not UTF-8 stays as it is, so that such a line is no JSON."""
     if not batch.num_columns:
         return b"{}\n" * int(batch.num_rows)
     lines = pc.binary_join_element_wise(_object(batch.schema, batch.columns), "", "\n")
@@ -35,53 +40,90 @@ def _object(fields: Any, columns: list[pa.Array]) -> pa.Array:
     """JSON objects of these fields."""
     pieces: list[Any] = []
     for number, (field, column) in enumerate(zip(fields, columns, strict=True)):
-        pieces += [f"{',' if number else '{'}{orjson.dumps(field.name).decode()}:", _json(column)]
+        pieces += [f"{',' if number else '{'}{orjson.dumps(field.name).decode()}:", json_texts(field, column)]
     return pc.binary_join_element_wise(*pieces, "}", "") if pieces else None
 
 
-def _json(array: pa.Array) -> pa.Array:
-    """The JSON text of each value, `null` where there is none."""
-    type_ = array.type
-    if pa.types.is_dictionary(type_):
-        return _json(array.dictionary_decode())
+def json_texts(field: pa.Field, array: pa.Array) -> pa.Array:
+    """The JSON text of each value of a plain column, `null` where there is none."""
+    type_, kind = array.type, kind_of(field)
     if pa.types.is_struct(type_):
         text = _object(type_, array.flatten()) if type_.num_fields else pa.array(["{}"] * len(array), pa.string())
         text = pc.if_else(array.is_valid(), text, None)
-    elif pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+    elif pa.types.is_list(type_):
         text = _list(array)
+    elif pa.types.is_map(type_):
+        text = _map(array)
+    elif kind:
+        text = _each(array, _as_json if kind == JSON_KIND else _as_written)
+    elif pa.types.is_string(type_):
+        text = _quoted(array)
     else:
-        text = next((write(array) for is_kind, write in _SCALARS if is_kind(type_)), None)
-        if text is None:
-            raise ValueError(f"JSON has no form for a column: {type_}")
+        text = texts(array)
+        if not any(is_bare(type_) for is_bare in _BARE):
+            text = _around('"', text, '"')
     return pc.fill_null(text, "null")
 
 
+def texts(array: pa.Array) -> pa.Array:
+    """The text of each value of a plain column that is neither nested nor text already."""
+    return next(write(array) for is_kind, write in _WRITERS if is_kind(array.type))
+
+
 def _list(array: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    ends = pc.cumulative_sum(lengths.cast(pa.int64())).cast(pa.int32())
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    texts = pa.ListArray.from_arrays(offsets, _json(array.flatten()))
-    return pc.if_else(array.is_valid(), _around("[", pc.binary_join(texts, ","), "]"), None)
+    joined = pc.binary_join(_lists(array, json_texts(array.type.value_field, array.flatten())), ",")
+    return pc.if_else(array.is_valid(), _around("[", joined, "]"), None)
 
 
-def _around(before: str, array: pa.Array, after: str) -> pa.Array:
+def _map(array: pa.Array) -> pa.Array:
+    """Objects."""
+    entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    keys, values = entries.flatten().flatten()
+    pairs = _around(_quoted(keys), ":", json_texts(array.type.item_field, values))
+    joined = pc.binary_join(_lists(entries, pairs), ",")
+    return pc.if_else(array.is_valid(), _around("{", joined, "}"), None)
+
+
+def _lists(array: pa.Array, items: pa.Array) -> pa.Array:
+    """The lists of the array with other items."""
+    return pa.ListArray.from_arrays(list_offsets(array), items)
+
+
+def _around(before: Any, array: Any, after: Any) -> pa.Array:
     return pc.binary_join_element_wise(before, array, after, "")
 
 
-def _texts(array: pa.Array) -> pa.Array:
-    array = array.cast(pa.string())
-    array.validate(full=True)  # a file may claim that bytes are text
+def _quoted(array: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
         return _around('"', array, '"')
     return pa.array([None if text is None else orjson.dumps(text).decode() for text in array.to_pylist()], pa.string())
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _each(array: pa.Array, write: Callable[[Any], bytes]) -> pa.Array:
+    written = pa.array([None if value is None else write(value) for value in array.to_pylist()], pa.binary())
+    return written.cast(pa.string(), safe=False)  # also what is not UTF-8
+
+
+def _as_json(text: str) -> bytes:
+    """JSON text on one line; text that is no JSON as a JSON string, so that it cannot say more than one value."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return orjson.dumps(text)
+    return text.replace("\n", " ").replace("\r", " ").encode()
+
+
+def _as_written(text: bytes) -> bytes:
+    """Bytes that should be text, in quotes."""
+    return b'"%s"' % _ESCAPED_BYTES.sub(lambda found: b"\\u%04x" % found[0][0], text)
+
+
+def _cast(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
 def _floats(array: pa.Array) -> pa.Array:
-    text = array.cast(pa.float64()).cast(pa.string())
+    text = array.cast(pa.string())
     text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
     if pc.all(pc.is_finite(array)).as_py() is not False:
         return text
@@ -91,55 +133,62 @@ def _floats(array: pa.Array) -> pa.Array:
 
 
 def _timestamps(array: pa.Array) -> pa.Array:
-    """ISO text with microseconds; times of a time zone are written in UTC."""
-    zoned = array.type.tz is not None
-    if array.type.unit == "ns":
-        array = pc.floor_temporal(array.cast(pa.timestamp("ns", "UTC" if zoned else None)), unit="microsecond")
-    array = array.cast(pa.timestamp("us", "UTC" if zoned else None))
-    text = pc.replace_substring(array.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
-    return _around('"', text, '+00:00"' if zoned else '"')
-
-
-def _days(array: pa.Array) -> pa.Array:
-    return _around('"', array.cast(pa.date32()).cast(pa.string()), '"')
+    """ISO text with microseconds, or nanoseconds where some have any; times of a time zone are written in UTC."""
+    zoned, unit = array.type.tz is not None, "ns" if _is_fine(array) else "us"
+    try:
+        array = array.cast(pa.timestamp(unit, array.type.tz), safe=unit == "ns")
+    except pa.ArrowInvalid:  # seconds beyond what microseconds can count to
+        return _each(array.cast(pa.int64()), lambda value: b"%d" % value)
+    text = pc.replace_substring(array.cast(pa.timestamp(unit)).cast(pa.string()), " ", "T")
+    return _around("", text, "+00:00") if zoned else text
 
 
 def _times(array: pa.Array) -> pa.Array:
-    return _around('"', array.cast(pa.time64("us"), safe=False).cast(pa.string()), '"')
+    unit = "ns" if _is_fine(array) else "us"
+    return array.cast(pa.time64(unit), safe=False).cast(pa.string())
+
+
+def _is_fine(array: pa.Array) -> bool:
+    """Whether one of these nanoseconds is no whole microsecond."""
+    if array.type.unit != "ns":
+        return False
+    ticks = array.cast(pa.int64())
+    return bool(pc.any(pc.not_equal(pc.multiply(pc.divide(ticks, 1000), 1000), ticks)).as_py())
+
+
+def _durations(array: pa.Array) -> pa.Array:
+    nanos = _NANOS[array.type.unit]
+    return _each(array.cast(pa.int64()), lambda ticks: _duration(0, 0, ticks * nanos).encode())
+
+
+def _intervals(array: pa.Array) -> pa.Array:
+    return _each(array, lambda each: _duration(each.months, each.days, each.nanoseconds).encode())
+
+
+def _duration(months: int, days: int, nanos: int) -> str:
+    """ISO 8601: P1M2DT3.5S. Its parts may be negative."""
+    whole, fraction = divmod(abs(nanos), 1_000_000_000)
+    seconds = f"{'-' if nanos < 0 else ''}{whole}" + f".{fraction:09d}".rstrip("0").rstrip(".")
+    parts = [f"{months}M" if months else "", f"{days}D" if days else "", f"T{seconds}S" if nanos else ""]
+    return "P" + ("".join(parts) or "T0S")
 
 
 def _bytes(array: pa.Array) -> pa.Array:
-    coded = [None if value is None else f'"{base64.b64encode(value).decode()}"' for value in array.to_pylist()]
-    return pa.array(coded, pa.string())
+    return _each(array, base64.b64encode)
 
 
-def _maps(array: pa.Array) -> pa.Array:
-    """Objects; a map's keys must be texts."""
-    keys, values = _json(array.keys), _json(array.items)
-    if not (pa.types.is_string(array.type.key_type) or pa.types.is_large_string(array.type.key_type)):
-        raise ValueError(f"JSON has no form for a column: {array.type}")
-    pairs = pa.ListArray.from_arrays(array.offsets, pc.binary_join_element_wise(keys, values, ":"))
-    return pc.if_else(array.is_valid(), _around("{", pc.binary_join(pairs, ","), "}"), None)
-
-
-def _nulls(array: pa.Array) -> pa.Array:
-    return pa.nulls(len(array), pa.string())
-
-
-_SCALARS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = [
-    (pa.types.is_string, _texts),
-    (pa.types.is_large_string, _texts),
-    (pa.types.is_string_view, _texts),
-    (pa.types.is_integer, _plain),
-    (pa.types.is_boolean, _plain),
+_WRITERS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = [
+    (pa.types.is_null, lambda array: pa.nulls(len(array), pa.string())),
+    (pa.types.is_boolean, _cast),
+    (pa.types.is_integer, _cast),
     (pa.types.is_floating, _floats),
-    (pa.types.is_decimal, _plain),
+    (pa.types.is_decimal, _cast),
     (pa.types.is_timestamp, _timestamps),
-    (pa.types.is_date, _days),
+    (pa.types.is_date, _cast),
     (pa.types.is_time, _times),
     (pa.types.is_binary, _bytes),
-    (pa.types.is_large_binary, _bytes),
-    (pa.types.is_fixed_size_binary, _bytes),
-    (pa.types.is_map, _maps),
-    (pa.types.is_null, _nulls),
+    (pa.types.is_duration, _durations),
+    (pa.types.is_interval, _intervals),
 ]
+_BARE = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+"""Types whose texts JSON has without quotes."""

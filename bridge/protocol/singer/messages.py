@@ -50,6 +50,13 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrowRecords(Records):
+    """Consecutive records of one stream that came as Arrow: `data` is a piece as `from_arrow.packed` makes it."""
+
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """A SCHEMA message. `key_properties` and `bookmark_properties` are None where the tap leaves them out."""
 

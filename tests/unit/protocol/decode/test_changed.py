@@ -201,3 +201,16 @@ def test_any_numbers(values: list[Any]) -> None:
     assert decode(data, schema, PREFIX).changed[LOST_DIGITS, "a"] == expected
     with without_native():
         assert decode(data, schema, PREFIX).changed[LOST_DIGITS, "a"] == expected
+
+
+def test_beside_a_property_of_any_type() -> None:
+    """An object with an untyped property is read as it is written; its other values are counted all the same."""
+    inside = {"any": {}, "at": TIME, "many": {"type": "array", "items": NUMBER}}
+    properties = {"a": {"type": ["null", "object"], "properties": inside}}
+    counted = on_all_paths(
+        properties,
+        '{"a":{"any":[1],"at":"2024-01-01T00:00:00.1234567Z","many":[1.5,9007199254740993]}}',
+        '{"a":{"any":9007199254740993,"at":"2024-01-01T00:00:00Z","many":[]}}',
+        '{"a":null}',
+    )
+    assert counted == {(CHANGED_VALUES, "a.at"): 1, (LOST_DIGITS, "a.many[]"): 1}

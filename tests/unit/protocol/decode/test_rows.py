@@ -1,4 +1,4 @@
-"""Rows of Parquet files as JSON lines: every type that Arrow has, and nothing lost."""
+"""Arrow rows as JSON lines: every type that Arrow has, and nothing lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bridge.protocol.decode.plain import plain_pieces
 from bridge.protocol.decode.rows import json_rows
 
 COLUMNS: list[tuple[pa.Array, list[str]]] = [
@@ -26,7 +27,11 @@ COLUMNS: list[tuple[pa.Array, list[str]]] = [
     (pa.array([Decimal("9" * 38)], pa.decimal128(38, 0)), ["9" * 38]),
     (pa.array([True, None, False]), ["true", "null", "false"]),
     (pa.array([datetime(1, 1, 1), None], pa.timestamp("us")), ['"0001-01-01T00:00:00.000000"', "null"]),
-    (pa.array([-1, 1999], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999"', '"1970-01-01T00:00:00.000001"']),
+    (pa.array([-1000], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999"']),
+    (pa.array([-1, 1999], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999999"', '"1970-01-01T00:00:00.000001999"']),
+    (pa.array([1500, -86_400_000], pa.duration("ms")), ['"PT1.5S"', '"PT-86400S"']),
+    (pa.array([(1, 2, 3_000_000_000), (0, -1, 0)], pa.month_day_nano_interval()), ['"P1M2DT3S"', '"P-1D"']),
+    (pa.array([b"ok", b'\xff"'], pa.binary()).view(pa.string()), ['"ok"', '"\udcff\\u0022"']),
     (pa.array([0], pa.timestamp("s", "Europe/Berlin")), ['"1970-01-01T00:00:00.000000+00:00"']),
     (pa.array([date(9999, 12, 31), None]), ['"9999-12-31"', "null"]),
     (pa.array([time(23, 59, 59, 999999)]), ['"23:59:59.999999"']),
@@ -45,16 +50,37 @@ def test_a_column_of_each_type(array: pa.Array, texts: list[str]) -> None:
     """Each value has its JSON text; a part of a column has the texts of its own rows."""
     batch = pa.RecordBatch.from_arrays([array, array], ['a"b', "c"])
     lines = [f'{{"a\\"b":{text},"c":{text}}}\n' for text in texts]
-    assert json_rows(batch).decode() == "".join(lines)
-    assert json_rows(batch.slice(1)).decode() == "".join(lines[1:])
+    assert written(batch) == "".join(lines)
+    assert written(batch.slice(1)) == "".join(lines[1:])
+
+
+def written(batch: pa.RecordBatch) -> str:
+    return b"".join(map(json_rows, plain_pieces(batch))).decode(errors="surrogateescape")
 
 
 @pytest.mark.parametrize(
     "array",
-    [pa.array([1], pa.duration("s")), pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64()))],
-    ids=["duration", "map with numbers as keys"],
+    [
+        pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
+        pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64())),
+    ],
+    ids=["union", "map with numbers as keys"],
 )
 def test_a_type_that_json_does_not_have_is_refused(array: Any) -> None:
     """Nothing is guessed."""
-    with pytest.raises(ValueError, match="JSON has no form"):
-        json_rows(pa.RecordBatch.from_arrays([array], ["a"]))
+    with pytest.raises(ValueError, match="for which records have no form"):
+        list(plain_pieces(pa.RecordBatch.from_arrays([array], ["a"])))
+
+
+def test_json_is_embedded_as_one_value() -> None:
+    """JSON of an `arrow.json` column is a value on one line; text that is no JSON is a text."""
+    values = ['{"a":\n 1}', "not json", '1, "b": 2', "", None]
+    array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(values))
+    batch = pa.RecordBatch.from_arrays([array], ["a"])
+    assert written(batch).splitlines() == [
+        '{"a":{"a":  1}}',
+        '{"a":"not json"}',
+        '{"a":"1, \\"b\\": 2"}',
+        '{"a":""}',
+        '{"a":null}',
+    ]

@@ -1,0 +1,60 @@
+"""Files of a BATCH that hold rows as Arrow: IPC files, IPC streams, Parquet. They never become JSON on the way.
+
+A file of either kind must say where it ends: one without its end mark or footer has been cut off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+from bridge.protocol.singer.messages import ArrowRecords, Batch
+
+_FILE_MAGIC = b"ARROW1"
+_END_MARKS = (b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00")
+"""The last bytes of a stream; the second before Arrow 0.15."""
+_ROWS = 1 << 16
+
+
+def arrow_records(batch: Batch, file: IO[bytes], *, is_parquet: bool) -> Iterator[ArrowRecords]:
+    """Yield a file's rows, some MiB at once. Raises `ValueError` or `pa.ArrowException` if it cannot be read."""
+    # Here: Arrow takes a quarter of a second to import, which most taps do not need before their first row.
+    from bridge.protocol.decode.from_arrow import packed
+    from bridge.protocol.decode.plain import plain_pieces
+
+    for rows in _parquet_batches(file) if is_parquet else _ipc_batches(file):
+        for piece in plain_pieces(rows):
+            data = packed(piece, batch.version, batch.extracted)
+            yield ArrowRecords(batch.stream, data, piece.num_rows, None, batch.version)
+
+
+def _parquet_batches(file: IO[bytes]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    for rows in pq.ParquetFile(file).iter_batches(batch_size=_ROWS):
+        if rows.num_rows:
+            yield rows
+
+
+def _ipc_batches(file: IO[bytes]) -> Iterator[Any]:
+    """The record batches of an IPC file or stream.
+
+    Not mapped into memory: a tap that cuts a file off while it is read would end this process.
+    """
+    import pyarrow as pa
+
+    size = os.fstat(file.fileno()).st_size
+    if not size:
+        raise ValueError("it is empty")
+    start = file.read(len(_FILE_MAGIC))
+    file.seek(0)
+    if start == _FILE_MAGIC:
+        reader = pa.ipc.open_file(file)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+        return
+    yield from pa.ipc.open_stream(file)
+    file.seek(max(0, size - len(_END_MARKS[0])))
+    if not file.read().endswith(_END_MARKS):
+        raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
