@@ -5,15 +5,12 @@ A file of either kind must say where it ends: one without its end mark or footer
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import IO, Any
 
 from bridge.protocol.singer.messages import ArrowRecords, Batch
 
 _FILE_MAGIC = b"ARROW1"
-_END_MARKS = (b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00")
-"""The last bytes of a stream; the second before Arrow 0.15."""
 _ROWS = 1 << 16
 
 
@@ -44,17 +41,30 @@ def _ipc_batches(file: IO[bytes]) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    size = os.fstat(file.fileno()).st_size
-    if not size:
-        raise ValueError("it is empty")
     start = file.read(len(_FILE_MAGIC))
     file.seek(0)
+    if not start:
+        raise ValueError("it is empty")
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
         return
-    yield from pa.ipc.open_stream(file)
-    file.seek(max(0, size - len(_END_MARKS[0])))
-    if not file.read().endswith(_END_MARKS):
+    source = _ToItsEnd(file)
+    yield from pa.ipc.open_stream(source)
+    if source.has_ended:
         raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
+
+
+class _ToItsEnd:
+    """A file that notes that there was less to read than was asked for: Arrow takes that for the end of a stream."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.has_ended = file, False
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.has_ended = self.has_ended or len(data) < size
+        return data
