@@ -3,7 +3,7 @@
 ```
 tap.py       the SDK's Tap                     stream.py     one table: what is due, and where it stands
 settings.py  config.json as a lake             bookmark.py   a commit, and a place in the one after it
-sending.py   rows as RECORD lines, many at once
+sending.py   rows as RECORD lines, many at once  batches.py    rows as files of Arrow, and BATCH
 ```
 Unlike the other taps it imports the bridge: a lake is what it reads.
 """

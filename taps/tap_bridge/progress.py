@@ -36,6 +36,8 @@ class Progress:
     most: int
     """Rows that are yielded at once."""
     logger: logging.Logger
+    as_text: bool
+    """Write rows as JSON, for RECORDs."""
     bookmark: Bookmark | None = None
 
     @property
@@ -83,7 +85,7 @@ class Progress:
         assert place is not None
         self.feed.unreplaced_changes(self.stream, place.at, self.keys)
         step = self.feed.whole(self.stream, place.at, self.fields)
-        for chunk in chunks_of(_rest(step, place), self.threads, self.most):
+        for chunk in chunks_of(_rest(step, place), self.threads, self.most, as_text=self.as_text):
             yield chunk
             self.bookmark = replace(bookmark, next=chunk.place)
         yield Activate(bookmark.version)
@@ -93,7 +95,8 @@ class Progress:
         columns = _digest(self.fields)
         complete, current = bookmark.complete, bookmark.next.at if bookmark.next else None
         assert complete is not None
-        for chunk in chunks_of(self._parts(complete, bookmark.next, columns), self.threads, self.most):
+        parts = self._parts(complete, bookmark.next, columns)
+        for chunk in chunks_of(parts, self.threads, self.most, as_text=self.as_text):
             if current not in (None, chunk.place.at):
                 complete = current
             current = chunk.place.at

@@ -1,4 +1,4 @@
-"""Rows as RECORD lines, thousands at a time, in their order; files are read and written as JSON by several threads."""
+"""Rows thousands at a time, in their order; files are read, and their rows written as JSON, by several threads."""
 
 from __future__ import annotations
 
@@ -38,22 +38,24 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows of a part as JSON, and the place after them."""
+    """Some rows of a part, and the place after them."""
 
     place: Place
-    count: int
-    objects: pa.Array
+    rows: pa.Table
+    objects: pa.Array | None = None
+    """The same as JSON, where they become RECORDs."""
     not_finite: tuple[str, ...] = ()
     """Columns with a NaN or an infinity, which are null here."""
 
 
-def _chunks(due: Due, most: int) -> Iterator[Chunk]:
+def _chunks(due: Due, most: int, *, as_text: bool) -> Iterator[Chunk]:
     """Yield the rows that are due of a part. Raises what reading raises."""
     rows = due.skip
     for table in due.part.tables(due.skip):
         for piece in slices(table, most):
             rows += len(piece)
-            yield Chunk(Place(due.at, due.part.name, rows), len(piece), objects(piece), tuple(not_finite(piece)))
+            place = Place(due.at, due.part.name, rows)
+            yield Chunk(place, piece, objects(piece), tuple(not_finite(piece))) if as_text else Chunk(place, piece)
 
 
 @dataclass(slots=True)
@@ -62,23 +64,25 @@ class _Work:
 
     due: Due
     most: int
+    as_text: bool
     ready: Queue[Chunk | BaseException | None] = field(default_factory=lambda: Queue(_CHUNKS))
 
 
-def chunks_of(parts: Iterable[Due], threads: int, most: int) -> Iterator[Chunk]:
+def chunks_of(parts: Iterable[Due], threads: int, most: int, *, as_text: bool) -> Iterator[Chunk]:
     """Yield the chunks of all parts, in their order, each of `most` rows at most, while threads read the next parts.
 
-    With one thread nothing is read ahead. Raises what reading raises, where the rows would be.
+    With one thread nothing is read ahead. `as_text`: write them as JSON, too. Raises what reading raises, where the
+    rows would be.
     """
     if threads < 2:
         for due in parts:
-            yield from _chunks(due, most)
+            yield from _chunks(due, most, as_text=as_text)
         return
     stop, coming, running = threading.Event(), iter(parts), deque[_Work]()
     try:
         while True:
             while len(running) < threads and (following := next(coming, None)) is not None:
-                running.append(_started(_Work(following, most), stop))
+                running.append(_started(_Work(following, most, as_text), stop))
             if not running:
                 return
             yield from _drained(running.popleft())
@@ -93,7 +97,7 @@ def _started(work: _Work, stop: threading.Event) -> _Work:
 
 def _read(work: _Work, stop: threading.Event) -> None:
     try:
-        for chunk in _chunks(work.due, work.most):
+        for chunk in _chunks(work.due, work.most, as_text=work.as_text):
             if not _put(work, chunk, stop):
                 return
         _put(work, None, stop)
@@ -132,7 +136,15 @@ def until_the_target_ends(logger: logging.Logger) -> Iterator[None]:
 def write_records(stream: str, version: int, texts: pa.Array) -> None:
     """Write a RECORD for each object to stdout, at once."""
     before = b'{"type":"RECORD","stream":' + orjson.dumps(stream) + b',"record":'
-    whole = lines(texts, before, b',"version":%d}\n' % version)
+    _write(lines(texts, before, b',"version":%d}\n' % version))
+
+
+def write_message(message: dict[str, Any]) -> None:
+    """Write another message to stdout, at once."""
+    _write(memoryview(orjson.dumps(message) + b"\n"))
+
+
+def _write(whole: memoryview) -> None:
     sys.stdout.flush()
     out: Any = getattr(sys.stdout, "buffer", None)
     if out is None:  # a test's

@@ -56,6 +56,27 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         description="A STATE is written after so many rows, and at the end of each table.",
     ),
     th.Property(
+        "batch_config",
+        th.ObjectType(
+            th.Property(
+                "encoding",
+                th.ObjectType(
+                    th.Property("format", th.StringType, required=True, allowed_values=["arrow"]),
+                    th.Property("compression", th.StringType, allowed_values=["none", "lz4", "zstd"]),
+                ),
+                required=True,
+            ),
+            th.Property(
+                "storage",
+                th.ObjectType(th.Property("root", th.StringType, required=True), th.Property("prefix", th.StringType)),
+                required=True,
+            ),
+            th.Property("batch_size", th.IntegerType(minimum=1)),
+        ),
+        title="Batch Config",
+        description="Send rows as files of Arrow in the folder `storage.root`, of `batch_size` rows or `state_every`.",
+    ),
+    th.Property(
         "s3",
         th.ObjectType(additional_properties=True),
         title="S3",

@@ -18,9 +18,10 @@ from bridge.exact_json import loads
 from bridge.protocol.schema.declared import object_schema
 from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP
 from bridge.read.query.changes.feed import ChangeFeed
+from tap_bridge.batches import BatchFiles
 from tap_bridge.bookmark import Bookmark
 from tap_bridge.progress import Activate, Progress
-from tap_bridge.sending import Chunk, until_the_target_ends, write_records
+from tap_bridge.sending import Chunk, until_the_target_ends, write_message, write_records
 from tap_bridge.settings import keys_of, threads_of
 
 if TYPE_CHECKING:
@@ -49,16 +50,19 @@ class TableStream(Stream):
         self._input_schema, self._is_key_open = None, self._is_key_open and not self.primary_keys
         self._schema = _schema(list(self._feed.columns(self.name)), self.primary_keys)
 
+    def get_batch_config(self, config: Any) -> None:
+        """None: the SDK's own batches would take the records one by one."""
+
     def get_records(self, context: Any) -> Iterator[dict[str, Any]]:
         """Yield the records that are due since the bookmark."""
         for event in self._progress().events():
             if isinstance(event, Chunk):
-                yield from map(loads, event.objects.to_pylist())
+                yield from _records(event)
 
-    def _progress(self) -> Progress:
+    def _progress(self, *, as_text: bool = True) -> Progress:
         bookmark = Bookmark.read(self.stream_state)
         keys, threads, most = tuple(self.primary_keys), threads_of(self.config), int(self.config["state_every"])
-        progress = Progress(self._feed, self.name, self._fields(), keys, threads, most, self.logger, bookmark)
+        progress = Progress(self._feed, self.name, self._fields(), keys, threads, most, self.logger, as_text, bookmark)
         if self.replication_method == "FULL_TABLE" and bookmark and bookmark.complete:
             progress.begin()
         return progress
@@ -92,12 +96,16 @@ class TableStream(Stream):
         return not plain
 
     def _sync_records(self, context: Any = None, *, write_messages: bool = True) -> Generator[dict[str, Any], Any, Any]:
-        """Send what is due: as whole blocks of lines, or record by record where each of them is looked at."""
-        progress, index, sent = self._progress(), 0, -1  # a STATE before the first row says where it began
+        """Send what is due: as files, as whole blocks of lines, or record by record where each of them is looked at."""
         one_by_one = self._is_mapped() or self.ABORT_AT_RECORD_COUNT is not None
+        files = None if one_by_one else BatchFiles.of(self.config)
+        progress, index, sent = self._progress(as_text=files is None), 0, -1  # a STATE first says where it began
         with until_the_target_ends(self.logger), self.get_record_counter() as counter, self.get_sync_timer():
             for event in progress.events():
-                if sent < 0 or sent >= self.config["state_every"]:
+                is_due = sent < 0 or sent >= self.config["state_every"]
+                if is_due or isinstance(event, Activate) or (files and not files.takes(event.rows, progress.version)):
+                    self._write_file(files)
+                if is_due:
                     sent = 0
                     self._store(progress)
                 if isinstance(event, Activate):
@@ -105,16 +113,24 @@ class TableStream(Stream):
                     continue
                 self._warn_of_nulls(event)
                 self._stream_version = progress.version
-                if not one_by_one:
+                if files:
+                    files.add(event.rows, progress.version)
+                elif not one_by_one:
                     write_records(self.name, progress.version, event.objects)
-                for record in map(loads, event.objects.to_pylist()) if one_by_one else ():
+                for record in _records(event) if one_by_one else ():
                     self._check_max_record_limit(current_record_index=index)
                     self._write_record_message(record)
                     index += 1
                     yield record
-                counter.increment(event.count)
-                sent += event.count
+                counter.increment(event.rows.num_rows)
+                sent += event.rows.num_rows
+            self._write_file(files)
         self._store(progress)
+
+    def _write_file(self, files: BatchFiles | None) -> None:
+        """Write a BATCH of the rows that wait, if any do."""
+        if files and (message := files.message(self.name)):
+            write_message(message)
 
     def _store(self, progress: Progress) -> None:
         """Write a STATE with the bookmark behind all that was written."""
@@ -126,6 +142,11 @@ class TableStream(Stream):
     def _warn_of_nulls(self, chunk: Chunk) -> None:
         for column in chunk.not_finite:
             self.logger.warning("%s: JSON has no NaN and no infinity, so they are null in %s", self.name, column)
+
+
+def _records(chunk: Chunk) -> Iterator[dict[str, Any]]:
+    assert chunk.objects is not None
+    yield from map(loads, chunk.objects.to_pylist())
 
 
 def _selected(fields: Sequence[pa.Field], mask: Any, above: tuple[str, ...]) -> list[pa.Field]:

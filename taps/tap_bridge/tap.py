@@ -35,6 +35,7 @@ class TapBridge(Tap):
         TapCapabilities.TEST,
         TapCapabilities.LOG_BASED,
         TapCapabilities.ACTIVATE_VERSION,
+        PluginCapabilities.BATCH,
         PluginCapabilities.ABOUT,
         PluginCapabilities.STREAM_MAPS,
         PluginCapabilities.FLATTENING,

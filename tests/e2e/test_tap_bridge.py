@@ -92,19 +92,22 @@ def _pipe(folder: Path, cut: int | None, victim: str) -> None:
 
 
 @pytest.mark.slow
-def test_killed_anywhere_the_copy_is_the_source(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["RECORD", "BATCH"])
+def test_killed_anywhere_the_copy_is_the_source(tmp_path: Path, form: str) -> None:
     """`KILLS` (6) kills of the tap or the target, of `SEED`, while the source changes: then all tables are equal."""
     seed, kills = int(os.environ.get("SEED", "1")), int(os.environ.get("KILLS", "6"))
     print(f"seed {seed}")
     dice = random.Random(seed)
     source, folder = Changing(tmp_path / "source", dice), tmp_path
     config: dict[str, Any] = {"bucket": str(tmp_path / "source/lake"), "state_every": 500}
+    if form == "BATCH":
+        config["batch_config"] = {"encoding": {"format": "arrow"}, "storage": {"root": (tmp_path / "files").as_uri()}}
     (folder / "tap.json").write_text(json.dumps(config))
     (folder / "target.json").write_text(json.dumps(COPY | {"bucket": str(folder / "lake"), "batch_size_rows": 1000}))
     (folder / "state.json").write_text("{}")
     source.change()
     for _ in range(kills):
-        _pipe(folder, dice.randrange(2000, 700_000), dice.choice(["tap", "target"]))
+        _pipe(folder, dice.randrange(2000, 700_000 if form == "RECORD" else 12_000), dice.choice(["tap", "target"]))
         source.change()
     _pipe(folder, None, "")
     for stream in STREAMS:

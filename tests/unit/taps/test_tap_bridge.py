@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -481,3 +482,58 @@ def test_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
     upsert(shop, rows(2, name="b"))
     text = read(tmp_path, last_state(first), bucket="s3://source/lake")
     assert (sent(first), sent(text), activated(text)) == ([1, 2, 3], [2], [])
+
+
+def batches(root: Path, **more: Any) -> dict[str, Any]:
+    """The settings with which the tap sends files of Arrow."""
+    return {"batch_config": {"encoding": {"format": "arrow"} | more, "storage": {"root": (root / "files").as_uri()}}}
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_a_copy_by_batches_is_the_copy_by_records(tmp_path: Path, compression: str) -> None:
+    """All types, JSON and odd names, deletions, a table that is replaced: columnar all the way, and equal."""
+    shop, _ = filled(tmp_path / "source")
+    by_records, by_batches = tmp_path / "records", tmp_path / "batches"
+    by_records.mkdir()
+    by_batches.mkdir()
+    config = batches(tmp_path, compression=compression)
+    state: Any = None
+    for change in (lambda: None, lambda: upsert(shop, [*rows(1, 2, 900), {"id": 3, "_sdc_deleted_at": AT}])):
+        change()
+        text = read(tmp_path / "source", state=state, **config)
+        assert records(text) == []
+        assert messages(text, "BATCH")
+        load(by_batches, text)
+        load(by_records, read(tmp_path / "source", state=state))
+        state = last_state(text)
+    for stream in Lake(by_records / "lake").tables("copy"):
+        one, other = (Lake(copy / "lake").table("copy", stream) for copy in (by_records, by_batches))
+        assert one.schema == other.schema
+        columns = [name for name in one.schema.names if not name.startswith("_sdc_")]
+        order = [(name, "ascending") for name in columns if not pa.types.is_nested(one.schema.field(name).type)]
+        left, right = (each.to_table().select(columns).sort_by(order).to_pylist() for each in (one, other))
+        assert left == right, stream
+
+
+def test_batches_have_as_many_rows_as_they_are_to_have(tmp_path: Path) -> None:
+    """A file has `batch_size` rows or a few more; the STATE stands behind the file whose rows it covers."""
+    shop = Shop(tmp_path)
+    for part in range(4):
+        shop.load("log", {"id": INTEGER}, [{"id": part * 100 + n} for n in range(100)])
+    config = batches(tmp_path)
+    config["batch_config"]["batch_size"] = 150
+    text = read(tmp_path, state_every=1000, **config)
+    files = [message["manifest"][0].removeprefix("file://") for message in messages(text, "BATCH")]
+    assert [pa.ipc.open_file(file).read_all().num_rows for file in files] == [200, 200]
+    kinds = [message["type"] for message in map(json.loads, text.splitlines())]
+    assert kinds == ["SCHEMA", "STATE", "BATCH", "BATCH", "ACTIVATE_VERSION", "STATE"]
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/x", "", "file://"])
+def test_a_folder_for_batches_that_is_none(tmp_path: Path, root: str) -> None:
+    """It is refused before anything is sent."""
+    shop = Shop(tmp_path)
+    shop.load("log", {"id": INTEGER}, [{"id": 1}])
+    config = {"batch_config": {"encoding": {"format": "arrow"}, "storage": {"root": root}}}
+    with pytest.raises(SettingsError, match=r"batch_config\.storage\.root is no folder"):
+        read(tmp_path, **config)
