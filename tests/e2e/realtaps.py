@@ -32,16 +32,20 @@ _PATIENCE = 60
 """Seconds that a server may take to answer."""
 
 
-def installed(package: str, command: str) -> Path:
-    """Return a tap's command. Skips where its package cannot be had."""
-    venv = _VENVS / f"{package}-{hashlib.sha256(f'{package}{sys.version}'.encode()).hexdigest()[:8]}"
+def installed(package: str, command: str, *more: str) -> Path:
+    """Return a tap's command; `more` packages beside it. Skips where its package cannot be had."""
+    mark = hashlib.sha256("".join((package, *more, sys.version)).encode()).hexdigest()[:8]
+    venv = _VENVS / f"{package}-{mark}"
     program = venv / "bin" / command
     if program.exists():
         return program
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     draft = venv.with_name(f"{venv.name}.{os.getpid()}")
     try:
-        for arguments in (["venv", "-q", "--relocatable", "-p", sys.executable, str(draft)], _install(draft, package)):
+        for arguments in (
+            ["venv", "-q", "--relocatable", "-p", sys.executable, str(draft)],
+            _install(draft, package, *more),
+        ):
             subprocess.run([uv, *arguments], check=True, capture_output=True, text=True, timeout=300)
         draft.rename(venv)
     except (OSError, subprocess.SubprocessError) as error:
@@ -50,8 +54,8 @@ def installed(package: str, command: str) -> Path:
     return program
 
 
-def _install(venv: Path, package: str) -> list[str]:
-    return ["pip", "install", "-q", "--compile-bytecode", "-p", str(venv / "bin" / "python"), package]
+def _install(venv: Path, *packages: str) -> list[str]:
+    return ["pip", "install", "-q", "--compile-bytecode", "-p", str(venv / "bin" / "python"), *packages]
 
 
 @dataclass
