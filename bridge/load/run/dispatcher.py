@@ -29,7 +29,6 @@ from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import (
     Activate,
-    ArrowRecords,
     Batch,
     Message,
     Noise,
@@ -156,7 +155,7 @@ class Dispatcher:
             if self._is_held(stream.name):
                 return
         whole = stream.name, stream.stored_as, message.prefix, message.data, message.lines
-        self.spool.append(*whole, is_arrow=isinstance(message, ArrowRecords))
+        self.spool.append(*whole, is_arrow=message.arrow is not None)
         self._clock.add(len(message.data), message.lines)
         if self.spool.fresh >= self._rules.commit_bytes:
             barrier = None if self._rules.only_at_end else self._barrier(end=False)
@@ -372,6 +371,6 @@ class Dispatcher:
 
 def _version(records: Records, *, last: bool = False) -> int | None:
     """The `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
-    if isinstance(records, ArrowRecords):
-        return records.version
+    if records.arrow:
+        return records.arrow.version
     return version_of((parse(records.last() if last else records.first()) or {}).get("version"))

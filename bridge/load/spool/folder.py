@@ -42,7 +42,7 @@ class Segment:
     at: int = 0
     """When the batch was sealed, in milliseconds since 1970: one time for all that is decoded together."""
     is_arrow: bool = False
-    """Its bytes are rows as Arrow, not lines: see `protocol/decode/from_arrow.py`. Then `lines` counts rows."""
+    """Its bytes are rows as Arrow, not lines: see `ArrowPieces`. Then `lines` counts rows."""
     first: int = 0
     """How many of the stream's records came before it in this run; about, where its messages take turns in form."""
 

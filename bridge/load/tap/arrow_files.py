@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bridge.protocol.singer.messages import ArrowRecords, Batch
+from bridge.protocol.singer.messages import Batch, Records
 
 _FILE_MAGIC = b"ARROW1"
 _ROWS = 1 << 16
 
 
-def arrow_records(batch: Batch, file: IO[bytes], *, is_parquet: bool) -> Iterator[ArrowRecords]:
+def arrow_records(batch: Batch, file: IO[bytes], *, is_parquet: bool) -> Iterator[Records]:
     """Yield a file's rows, some MiB at once. Raises `ValueError` or `pa.ArrowException` if it cannot be read."""
     # Here: Arrow takes a quarter of a second to import, which most taps do not need before their first row.
-    from bridge.protocol.decode.from_arrow import packed
-    from bridge.protocol.decode.plain import plain_pieces
+    from bridge.protocol.decode.arrow.pieces import ArrowPieces
 
     for rows in _parquet_batches(file) if is_parquet else _ipc_batches(file):
-        for piece in plain_pieces(rows):
-            data = packed(piece, batch.version, batch.extracted)
-            yield ArrowRecords(batch.stream, data, piece.num_rows, None, batch.version)
+        for data, count in ArrowPieces.pack(rows, batch.version, batch.extracted):
+            yield Records(batch.stream, data, count, None, batch)
 
 
 def _parquet_batches(file: IO[bytes]) -> Iterator[Any]:

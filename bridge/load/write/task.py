@@ -32,9 +32,9 @@ from bridge.load.write.spill import Spill, has_sound_keys, reject_without_key, w
 from bridge.load.write.validation import decode_valid, read_rules, spooled_schema
 from bridge.load.write.writer import Writer
 from bridge.protocol.decode.absent_columns import absent_columns
+from bridge.protocol.decode.arrow.pieces import ArrowPieces
 from bridge.protocol.decode.changed import null_keys
-from bridge.protocol.decode.decoder import Decoded, decode_arrow
-from bridge.protocol.decode.from_arrow import record_lines
+from bridge.protocol.decode.decoder import Decoded
 from bridge.protocol.decode.validate import Rules
 from bridge.protocol.schema.json_schema import DELETED_AT, VERSION_COLUMN
 from bridge.protocol.schema.table_schema import TableSchema
@@ -155,15 +155,15 @@ class SegmentReader:
 
     def _decode_arrow(self, data: bytes, segment: Segment, schema: TableSchema, rules: Rules | None) -> Decoded:
         """The same for rows as Arrow; those of which a rule needs the line become lines."""
-        layout = self._context.layouts[segment.stream]
+        layout, pieces = self._context.layouts[segment.stream], ArrowPieces(data, segment.stream)
         if rules is None and not layout.merges_changes:
             envelope = layout.metadata or bool(layout.keys)
-            decoded = decode_arrow(data, segment.stream, schema, envelope=envelope)
+            decoded = pieces.decoded(schema, envelope=envelope)
             if decoded.is_mixed and not envelope:
-                decoded = decode_arrow(data, segment.stream, schema, envelope=True)
+                decoded = pieces.decoded(schema, envelope=True)
             if not layout.keys or has_sound_keys(decoded, layout.keys):
                 return decoded
-        return self._decode_lines(record_lines(data, segment.stream), segment, schema, rules)
+        return self._decode_lines(pieces.lines(), segment, schema, rules)
 
     def finish(self) -> WorkReport:
         """Write the reject files, and complete the report."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from bridge.load.spool.folder import SpoolReader
 from bridge.protocol.decode.decoder import Decoded, decode
-from bridge.protocol.decode.validate import Rules, without_lines
+from bridge.protocol.decode.validate import Rules
 from bridge.protocol.schema.table_schema import TableSchema
 
 
@@ -34,8 +34,16 @@ def decode_valid(
     broken = rules.rejects(data) if rules else []
     if not broken:
         return decode(data, schema, prefix, envelope=envelope)
-    rest, numbers = without_lines(data, {reject.line for reject in broken})
+    rest, numbers = _without_lines(data, {reject.line for reject in broken})
     decoded = decode(rest, schema, prefix, envelope=envelope)
     others = [replace(reject, line=numbers[reject.line]) for reject in decoded.rejects]
     decoded.rejects = sorted([*broken, *others], key=lambda reject: reject.line)
     return decoded
+
+
+def _without_lines(data: bytes, numbers: set[int]) -> tuple[bytes, list[int]]:
+    """The other lines, and for each of them the number that it had."""
+    rest = [
+        (number, line) for number, line in enumerate(data.removesuffix(b"\n").split(b"\n")) if number not in numbers
+    ]
+    return b"".join(line + b"\n" for _, line in rest), [number for number, _ in rest]

@@ -4,6 +4,6 @@ Enters: a segment's bytes and the stream's columns. Leaves: an Arrow table, and 
 
 `exact.py` reads record by record, and is the judge: all readers must give the same rows and the same rejects. Values
 are never guessed and never lose a digit. Where the compiled reader (`reader/`, in Rust) is installed, `native.py` has
-it read what is plain, and `exact.py` the other lines; without it, `decoder.py` has Arrow read whole blocks, and
-`exact.py` those that Arrow refuses or would guess. Read `decoder.py`, then `exact.py`.
+it read what is plain, and `exact.py` the other lines. `arrow/` reads rows that came as Arrow, and leaves to `exact.py`
+those that do not fit. Read `decoder.py`, then `exact.py`.
 """

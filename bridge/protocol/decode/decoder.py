@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.protocol.decode import exact, from_arrow, native
+from bridge.protocol.decode import exact, native
 from bridge.protocol.decode.casting import fitted
 from bridge.protocol.decode.changed import Changed, count_nulls
 from bridge.protocol.decode.exact import DecodedLines, RecordLayout, Reject
@@ -92,25 +92,21 @@ def decode(data: bytes, schema: TableSchema, prefix: bytes | None, *, envelope: 
     neither a column nor an extra field.
     """
     skipped = [field for field in schema.fields if is_left_out(field)]
-    layout = _layout(schema, prefix, envelope=envelope)
+    layout = record_layout(schema, prefix, envelope=envelope)
     batch = NativeReader(layout.fields, skipped, layout, prefix).read(data) if native.AVAILABLE else None
     batches = [batch] if batch is not None else [exact.read(piece, layout) for piece in _pieces(data)]
-    return _completed(batches, schema, layout)
+    return completed(batches, schema, layout)
 
 
-def decode_arrow(data: bytes, stream: str, schema: TableSchema, *, envelope: bool = False) -> Decoded:
-    """`decode` for pieces of Arrow (`from_arrow.packed`): what it makes of their rows as RECORD lines."""
-    layout = _layout(schema, None, envelope=envelope)
-    return _completed(list(from_arrow.read(data, stream, layout)), schema, layout)
-
-
-def _layout(schema: TableSchema, prefix: bytes | None, *, envelope: bool) -> RecordLayout:
+def record_layout(schema: TableSchema, prefix: bytes | None, *, envelope: bool) -> RecordLayout:
+    """The columns into which records are read."""
     fields = [field for field in schema.fields if not is_left_out(field)]
     skipped = [source(field) for field in schema.fields if is_left_out(field)]
     return RecordLayout(fields, prefix, envelope=envelope, skipped=skipped)
 
 
-def _completed(batches: list[DecodedLines], schema: TableSchema, layout: RecordLayout) -> Decoded:
+def completed(batches: list[DecodedLines], schema: TableSchema, layout: RecordLayout) -> Decoded:
+    """One table of all batches."""
     fields = layout.fields
     if reads_log(fields):
         for batch in batches:

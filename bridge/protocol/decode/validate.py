@@ -89,12 +89,6 @@ def _unusable(stream: str, why: str) -> DataError:
     return DataError("records cannot be validated by this SCHEMA", hint=_HINT, stream=stream, why=why)
 
 
-def without_lines(data: bytes, numbers: set[int]) -> tuple[bytes, list[int]]:
-    """The other lines, and for each of them the number that it had."""
-    rest = [(number, line) for number, line in enumerate(lines_of(data)) if number not in numbers]
-    return b"".join(line + b"\n" for _, line in rest), [number for number, _ in rest]
-
-
 def _reason(error: Any) -> str:
     """Words of the SCHEMA, never of the record, so that rejects can be counted by them."""
     if error.validator == "format":

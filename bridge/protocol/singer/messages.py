@@ -25,13 +25,16 @@ _LONGEST_WHOLE = 4300
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consecutive RECORD lines of one stream, each with its line end."""
+    """Consecutive RECORD lines of one stream, each with its line end; or rows of a BATCH as Arrow."""
 
     stream: str
     data: bytes | memoryview
     lines: int
+    """Lines, or rows."""
     prefix: bytes | None
     """Every line begins with it; None: nothing is known."""
+    arrow: Batch | None = None
+    """The message whose rows these are, if `data` is of `ArrowPieces`."""
 
     def first(self) -> bytes:
         size = 4096
@@ -47,13 +50,6 @@ class Records:
             if end or size >= len(self.data):
                 return line
             size *= 4
-
-
-@dataclass(frozen=True, slots=True)
-class ArrowRecords(Records):
-    """Consecutive records of one stream that came as Arrow: `data` is a piece as `from_arrow.packed` makes it."""
-
-    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

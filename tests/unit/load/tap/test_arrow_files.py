@@ -19,8 +19,8 @@ import pytest
 
 from bridge.errors import DataError
 from bridge.load.tap.batch_files import Batches
-from bridge.protocol.decode.plain import plain_pieces
-from bridge.protocol.decode.rows import json_rows
+from bridge.protocol.decode.arrow.plain import plain_pieces
+from bridge.protocol.decode.arrow.rows import json_rows
 from bridge.protocol.singer.messages import Batch
 from tests.support.pipe import Found, Pipe, plain, wire
 

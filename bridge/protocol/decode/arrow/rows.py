@@ -16,8 +16,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.protocol.decode.arrow.plain import JSON_KIND, kind_of
 from bridge.protocol.decode.casting import list_offsets
-from bridge.protocol.decode.plain import JSON_KIND, kind_of
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _ESCAPED_BYTES = re.compile(rb'["\\\x00-\x1f]')
@@ -115,7 +115,7 @@ def _as_json(text: str) -> bytes:
 
 def _as_written(text: bytes) -> bytes:
     """Bytes that should be text, in quotes."""
-    return b'"%s"' % _ESCAPED_BYTES.sub(lambda found: b"\\u%04x" % found[0][0], text)
+    return b'"%s"' % _ESCAPED_BYTES.sub(lambda match: b"\\u%04x" % match[0][0], text)
 
 
 def _cast(array: pa.Array) -> pa.Array:

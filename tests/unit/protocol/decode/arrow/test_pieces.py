@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.protocol.decode.decoder import Decoded, decode, decode_arrow
-from bridge.protocol.decode.from_arrow import packed, record_lines
-from bridge.protocol.decode.plain import plain_pieces
+from bridge.protocol.decode.arrow.pieces import ArrowPieces
+from bridge.protocol.decode.decoder import Decoded, decode
 from bridge.protocol.schema.table_schema import TableSchema, from_singer
 
 INTEGERS = [0, 1, -1, 7, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
@@ -133,11 +132,11 @@ PROPERTIES: dict[str, dict[str, Any]] = {
 
 def compare(batch: pa.RecordBatch, schema: TableSchema, version: int | None = None, at: str | None = None) -> Decoded:
     """Check that both ways give the same."""
-    data = b"".join(packed(piece, version, at) for piece in plain_pieces(batch))
-    lines = record_lines(data, "s")
+    pieces = ArrowPieces(b"".join(data for data, _ in ArrowPieces.pack(batch, version, at)), "s")
+    lines = pieces.lines()
     results = []
     for envelope in (False, True):
-        ours = decode_arrow(data, "s", schema, envelope=envelope)
+        ours = pieces.decoded(schema, envelope=envelope)
         theirs = decode(lines, schema, None, envelope=envelope)
         assert ours.table.schema.equals(theirs.table.schema, check_metadata=True)
         assert ours.table.to_pylist() == theirs.table.to_pylist() or str(ours.table) == str(theirs.table)  # NaN

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.protocol.decode.plain import plain_pieces
-from bridge.protocol.decode.rows import json_rows
+from bridge.protocol.decode.arrow.plain import plain_pieces
+from bridge.protocol.decode.arrow.rows import json_rows
 
 COLUMNS: list[tuple[pa.Array, list[str]]] = [
     (pa.array([-128, None, 127], pa.int8()), ["-128", "null", "127"]),

@@ -101,7 +101,7 @@ def _not_utf8(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
 
 
 def kind_of(field: pa.Field) -> bytes | None:
-    """What the values of a plain field are where its type does not say it."""
+    """The kind of a plain field's values, where its type does not say it."""
     kind: bytes | None = (field.metadata or {}).get(KIND)
     return kind
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.protocol.decode.arrow.plain import kind_of
+from bridge.protocol.decode.arrow.rows import json_texts, texts
 from bridge.protocol.decode.as_written import column_of
 from bridge.protocol.decode.casting import list_offsets, null_mask
 from bridge.protocol.decode.changed import CHANGED_VALUES, Changed
 from bridge.protocol.decode.columns import NeedsExactPath, narrow, wide
 from bridge.protocol.decode.instants import check_range, dates, timestamps
-from bridge.protocol.decode.plain import kind_of
-from bridge.protocol.decode.rows import json_texts, texts
 from bridge.protocol.schema.json_schema import TIMESTAMP, is_json, path_of, source
 
 _EXACT = 2**53

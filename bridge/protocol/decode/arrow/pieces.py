@@ -1,6 +1,6 @@
-"""Records that a tap sent as Arrow: to a table's columns without JSON; rows that do not fit go the exact path.
+"""Rows as Arrow on their way through the spool, and what a table makes of them; rows that do not fit go the exact path.
 
-Enters and leaves: pieces of plain rows (`plain.py`), each an IPC stream with what its BATCH message says of its rows.
+A table, its rejects and all counts are what the same rows give as RECORD lines.
 """
 
 from __future__ import annotations
@@ -15,38 +15,55 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.protocol.decode import exact
+from bridge.protocol.decode.arrow.mapped import mapped
+from bridge.protocol.decode.arrow.plain import plain_pieces
+from bridge.protocol.decode.arrow.rows import json_rows, json_texts
 from bridge.protocol.decode.as_written import add_written
 from bridge.protocol.decode.columns import NeedsExactPath
+from bridge.protocol.decode.decoder import Decoded, completed, record_layout
 from bridge.protocol.decode.exact import DecodedLines, RecordLayout, interleave
 from bridge.protocol.decode.instants import moments
-from bridge.protocol.decode.mapped import mapped
-from bridge.protocol.decode.rows import json_rows, json_texts
+from bridge.protocol.schema.table_schema import TableSchema
 
 _GROUP = 8
 """Rows around one that does not fit that go the exact path, too: halving further costs more than it saves."""
 _MESSAGE = b"message"
 
 
-def packed(rows: pa.RecordBatch, version: int | None, extracted: str | None) -> bytes:
-    """Plain rows and their message's `version` and `time_extracted` as bytes; bytes behind one another are a piece."""
-    sink = pa.BufferOutputStream()
-    rows = rows.replace_schema_metadata({_MESSAGE: orjson.dumps([version, extracted])})
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+class ArrowPieces:
+    """Rows of one stream, as the spool has them: IPC streams of plain rows, one behind another."""
 
+    def __init__(self, data: bytes, stream: str) -> None:
+        self._data, self._stream = data, stream
 
-def _unpacked(data: bytes) -> Iterator[tuple[pa.RecordBatch, int | None, str | None]]:
-    source = pa.BufferReader(data)
-    while source.tell() < len(data):
-        for rows in pa.ipc.open_stream(source):
-            yield rows, *orjson.loads(rows.schema.metadata[_MESSAGE])
+    @staticmethod
+    def pack(batch: pa.RecordBatch, version: int | None, extracted: str | None) -> Iterator[tuple[bytes, int]]:
+        """Yield a batch of any types, with its message's `version` and `time_extracted`, in pieces, and their rows.
 
+        Raises `ValueError` or `pa.ArrowException` for a batch that is damaged, or has a type for which records have no
+        form.
+        """
+        message = {_MESSAGE: orjson.dumps([version, extracted])}
+        for rows in plain_pieces(batch):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema.with_metadata(message)) as writer:
+                writer.write_batch(rows.replace_schema_metadata(message))
+            yield sink.getvalue().to_pybytes(), rows.num_rows
 
-def record_lines(data: bytes, stream: str) -> bytes:
-    """The rows as the RECORD lines that the tap could have sent instead."""
-    return b"".join(_lines(*each, stream) for each in _unpacked(data))
+    def lines(self) -> bytes:
+        """The rows as the RECORD lines that the tap could have sent instead."""
+        return b"".join(_lines(*each, self._stream) for each in self._rows())
+
+    def decoded(self, schema: TableSchema, *, envelope: bool = False) -> Decoded:
+        """The table, rejects and counts that `decode` makes of these lines."""
+        layout = record_layout(schema, None, envelope=envelope)
+        return completed([_read(*each, self._stream, layout) for each in self._rows()], schema, layout)
+
+    def _rows(self) -> Iterator[tuple[pa.RecordBatch, int | None, str | None]]:
+        source = pa.BufferReader(self._data)
+        while source.tell() < len(self._data):
+            for rows in pa.ipc.open_stream(source):
+                yield rows, *orjson.loads(rows.schema.metadata[_MESSAGE])
 
 
 def _lines(rows: pa.RecordBatch, version: int | None, extracted: str | None, stream: str) -> bytes:
@@ -58,20 +75,20 @@ def _lines(rows: pa.RecordBatch, version: int | None, extracted: str | None, str
     return data[: -len(begin)]
 
 
-def read(data: bytes, stream: str, layout: RecordLayout) -> Iterator[DecodedLines]:
-    """Read pieces."""
-    for rows, version, extracted in _unpacked(data):
-        odd: list[int] = []
-        try:
-            batch = _columns(rows, layout)
-        except NeedsExactPath:
-            odd = sorted(_odd_rows(rows, layout))
-            batch = _columns(rows.filter(pc.invert(_mask(odd, rows.num_rows))), layout)
-        _add_message(batch, version, extracted, layout)
-        if odd:
-            other = exact.read(_lines(rows.take(pa.array(odd)), version, extracted, stream), layout)
-            _add_odd(batch, other, odd)
-        yield batch
+def _read(
+    rows: pa.RecordBatch, version: int | None, extracted: str | None, stream: str, layout: RecordLayout
+) -> DecodedLines:
+    odd: list[int] = []
+    try:
+        batch = _columns(rows, layout)
+    except NeedsExactPath:
+        odd = sorted(_odd_rows(rows, layout))
+        batch = _columns(rows.filter(pc.invert(_mask(odd, rows.num_rows))), layout)
+    _add_message(batch, version, extracted, layout)
+    if odd:
+        other = exact.read(_lines(rows.take(pa.array(odd)), version, extracted, stream), layout)
+        _add_odd(batch, other, odd)
+    return batch
 
 
 def _mask(places: list[int], count: int) -> pa.Array:
