@@ -18,7 +18,7 @@ maintain.compact maintain.corrections maintain.rejects.purge maintain.rejects.re
 maintain.resets maintain.view_check preflight.machine preflight.tap run.checks.setback run.checks.view_outlook
 run.last_commit run.planning.dry_run run.result run.run run.scratch run.stop run.streams run.tables.catalog_columns
 run.trace
-slots.log_ready spark.jvm.archive_maker spark.shipping spark.types tap.about
+slots.log_ready spark.jvm.archive_maker spark.shipping spark.types tap.about tap.batch_files
 tap.catalog_overrides tap.catalog_store tap.database.columns tap.process tap.slot_source tap.source
 tap.stdin tap.venv write.merge.footers
 """.split()

@@ -11,7 +11,7 @@ decode/   JSON lines to Arrow: one row or one reject for each line
 """
 
 DOORS = """
-decode.absent_columns decode.casting decode.changed decode.coerce decode.decoder decode.exact decode.instants
+decode.casting decode.changed decode.coerce decode.decoder decode.exact decode.instants
 decode.arrow.pieces decode.key_values decode.native decode.validate schema.declared schema.json_schema
 schema.merging schema.table_schema schema.valid schema.widening singer.catalog singer.catalog_merge singer.messages
 singer.moves singer.order singer.replication singer.selection singer.state singer.state_edits

@@ -31,7 +31,7 @@ class BatchFiles:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> BatchFiles | None:
-        """What a tap's config asks for; None: RECORDs. Raises `SettingsError`."""
+        """The files that a tap's config asks for; None: RECORDs. Raises `SettingsError`."""
         batches = config.get("batch_config")
         if not batches:
             return None

@@ -9,13 +9,16 @@ from typing import Any
 import orjson
 import simplejson
 
+from bridge.errors import DataError
 from bridge.exact_json import NotJson, loads
+from bridge.load.tap.batch_files import Batches
 from bridge.operate.smoke.catalogs import schema_error
 from bridge.operate.smoke.verdicts import Verdicts
+from bridge.protocol.decode.arrow.pieces import ArrowPieces
 from bridge.protocol.decode.instants import date_of, timestamp_of
 from bridge.protocol.decode.validate import validator_of
 from bridge.protocol.schema.valid import json_pointer
-from bridge.protocol.singer.messages import parse
+from bridge.protocol.singer.messages import Batch, Reader, parse
 
 _SHOWN = 80
 """Characters of a value that are shown."""
@@ -53,19 +56,27 @@ class Listener:
     `replication` has each stream's replication key; keys of the streams in `may_repeat` may come twice.
     """
 
-    def __init__(self, verdicts: Verdicts, *, replication: dict[str, str], may_repeat: set[str]) -> None:
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        *,
+        replication: dict[str, str],
+        may_repeat: set[str],
+        batches: Batches | None = None,
+    ) -> None:
         self.streams: dict[str, Sent] = {}
         self.state: Any = None
         self.states = self.records = self.lines = self.unmarked = 0
         self.recorded: list[tuple[str, bytes]] = []
         """The records in their order, as canonical JSON: to compare two runs."""
         self._verdicts, self._replication, self._may_repeat = verdicts, replication, may_repeat
-        self._rest = b""
+        self._batches, self._most, self._rest = batches or Batches(), 0, b""
         checks = ("stdout", "schema-first", "schema", "records", "dates", "keys", "replication-key")
         verdicts.make(*checks)
 
     def feed(self, chunk: bytes, most: int) -> bool:
         """Read a piece of stdout; return whether `most` records have come."""
+        self._most = most
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._line(line)
@@ -102,7 +113,9 @@ class Listener:
             self._state(message)
         elif kind == "ACTIVATE_VERSION":
             self.streams.setdefault(str(message.get("stream")), Sent()).versions = True
-        elif kind != "BATCH":
+        elif kind == "BATCH":
+            self._batch(line)
+        else:
             self._verdicts.warn("stdout", f"messages of an unknown type {kind}", "targets ignore these, or end")
 
     def _schema(self, message: dict[str, Any], exactly: dict[str, Any]) -> None:
@@ -128,6 +141,26 @@ class Listener:
                 if column not in columns:
                     hint = "targets find rows by it: it has to be a property"
                     self._verdicts.fail("schema", f"{word} {column} is not in the SCHEMA", hint, stream=name)
+
+    def _batch(self, line: bytes) -> None:
+        """Check the rows of files as RECORDs, up to as many as are wanted."""
+        self._verdicts.make("batch")
+        batch = next(Reader().feed(line + b"\n"), None)
+        if not isinstance(batch, Batch):
+            hint = "write stream, encoding and manifest, as the Singer SDK does"
+            self._verdicts.fail("batch", "a BATCH without stream or files", hint)
+            return
+        try:
+            for records in self._batches.records(batch):
+                data = bytes(records.data)
+                data = ArrowPieces(data, records.stream).lines() if records.arrow else data
+                for each in data.splitlines():
+                    message = parse(each) or {"stream": batch.stream}
+                    self._record(message, _exactly(each, message), len(each))
+                    if self.records >= self._most:
+                        return
+        except DataError as error:
+            self._verdicts.fail("batch", error.message, error.hint, stream=batch.stream)
 
     def _record(self, message: dict[str, Any], exactly: dict[str, Any], size: int) -> None:
         name, record = str(message.get("stream")), message.get("record")

@@ -18,6 +18,7 @@ import orjson
 from bridge.durations import duration
 from bridge.errors import SettingsError, TapError
 from bridge.load.tap.about import About, about
+from bridge.load.tap.batch_files import Batches
 from bridge.load.tap.catalog_overrides import overridden, with_methods, without_log
 from bridge.load.tap.process import Tap
 from bridge.load.tap.source import Source
@@ -121,7 +122,8 @@ class Trial:
         keys = {name: key for name in names if (key := replication_key(self.catalog, name))}
         # A tap that follows changes sends a row twice that changed while it was read.
         repeats = {name for name in names if replication_method(self.catalog, name) in ("LOG_BASED", "INCREMENTAL")}
-        return Listener(verdicts, replication=keys, may_repeat=repeats)
+        batches = Batches(store=self.source.pipeline.destination.store_options)
+        return Listener(verdicts, replication=keys, may_repeat=repeats, batches=batches)
 
     def _run(self, state: Any, *, first: bool = False) -> Listener:
         """Run the tap up to the caps and return what it sent. Only the first run's findings count."""

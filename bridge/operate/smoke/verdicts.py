@@ -17,6 +17,7 @@ CHECKS = {
     "stdout": "nothing but Singer messages on stdout",
     "schema-first": "each stream's SCHEMA comes before its first RECORD",
     "schema": "each SCHEMA is valid, and has its keys",
+    "batch": "the files of BATCH messages can be read",
     "records": "records are as their SCHEMA says",
     "dates": "dates and times can be read",
     "keys": "keys are there, not null, and unique",
