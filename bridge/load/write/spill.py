@@ -25,7 +25,7 @@ from bridge.protocol.decode.changed import ChangeCounter
 from bridge.protocol.decode.decoder import Decoded
 from bridge.protocol.decode.exact import Reject
 from bridge.protocol.decode.key_values import changed_keys, may_change
-from bridge.protocol.schema.json_schema import EXTRA
+from bridge.protocol.schema.json_schema import EXTRA, source
 from bridge.protocol.singer.messages import parse
 
 ORDER = ["\x1fseq", "\x1forder", "\x1frow"]
@@ -96,6 +96,28 @@ def _missing_key(raw: bytes, keys: Sequence[str], names: Sequence[str], table: p
         if value is not None and value != value:  # noqa: PLR0124 - NaN equals nothing, so it would never match
             return key
     return None
+
+
+def absent_columns(decoded: Decoded, data: bytes, others: Sequence[str]) -> pa.Array:
+    """For each row of a log the columns that its record lacks, which keep their values; null where it lacks none.
+
+    PostgreSQL's log leaves out long values that an UPDATE did not touch. `others`: properties that a record never
+    lacks, the key and those that describe the change: without a value they are null.
+    """
+    columns = {
+        field.name: source(field)
+        for field in decoded.table.schema
+        if field.name != EXTRA and source(field) not in others
+    }
+    lines = data.split(b"\n")
+    return pa.array([_lacking(lines[number], columns) for number in decoded.line_numbers], pa.list_(pa.string()))
+
+
+def _lacking(line: bytes, columns: dict[str, str]) -> list[str] | None:
+    record: Any = (parse(line) or {}).get("record")
+    if not isinstance(record, dict):
+        return None
+    return [name for name, property_ in columns.items() if property_ not in record] or None
 
 
 def with_message_order(

@@ -20,7 +20,6 @@ from bridge.exact_json import NotJson, loads
 from bridge.lake.records import PendingFile
 from bridge.lake.storage.parallel import MANY, on_disk
 from bridge.load.spool.folder import Segment
-from bridge.load.write.absent_columns import absent_columns
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
 from bridge.load.write.layout import RowWindow
@@ -29,7 +28,7 @@ from bridge.load.write.partition import folder_of
 from bridge.load.write.rejects import reject_entry, write_rejects
 from bridge.load.write.report import SegmentCount, SpillFile, WorkReport, failure
 from bridge.load.write.shared_spool import SegmentSource
-from bridge.load.write.spill import Spill, has_sound_keys, reject_without_key, with_message_order
+from bridge.load.write.spill import Spill, absent_columns, has_sound_keys, reject_without_key, with_message_order
 from bridge.load.write.validation import decode_valid, read_rules, spooled_schema
 from bridge.load.write.writer import Writer
 from bridge.protocol.decode.arrow.pieces import ArrowPieces

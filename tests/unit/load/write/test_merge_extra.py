@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.load.write.absent_columns import absent_columns
 from bridge.protocol.decode.decoder import decode
 from bridge.protocol.schema.table_schema import TableSchema
 from tests.unit.load.write.test_merge import AT, Table
