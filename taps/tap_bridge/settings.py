@@ -61,17 +61,46 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
             th.Property(
                 "encoding",
                 th.ObjectType(
-                    th.Property("format", th.StringType, required=True, allowed_values=["arrow"]),
-                    th.Property("compression", th.StringType, allowed_values=["none", "lz4", "zstd"]),
+                    th.Property(
+                        "format",
+                        th.StringType,
+                        required=True,
+                        allowed_values=["arrow"],
+                        title="Batch Format",
+                        description="`arrow` sends rows as files of Arrow instead of RECORDs.",
+                    ),
+                    th.Property(
+                        "compression",
+                        th.StringType,
+                        allowed_values=["none", "lz4", "zstd"],
+                        title="Batch Compression",
+                        description="Inside the files.",
+                    ),
                 ),
                 required=True,
             ),
             th.Property(
                 "storage",
-                th.ObjectType(th.Property("root", th.StringType, required=True), th.Property("prefix", th.StringType)),
+                th.ObjectType(
+                    th.Property(
+                        "root",
+                        th.StringType,
+                        required=True,
+                        title="Batch Folder",
+                        description="A folder that the target can read, such as `file:///var/tmp/batches`.",
+                    ),
+                    th.Property(
+                        "prefix", th.StringType, title="Batch Prefix", description="What names of files begin with."
+                    ),
+                ),
                 required=True,
             ),
-            th.Property("batch_size", th.IntegerType(minimum=1)),
+            th.Property(
+                "batch_size",
+                th.IntegerType(minimum=1),
+                title="Batch Size",
+                description="Rows of a file; by default `state_every`.",
+            ),
         ),
         title="Batch Config",
         description="Send rows as files of Arrow in the folder `storage.root`, of `batch_size` rows or `state_every`.",

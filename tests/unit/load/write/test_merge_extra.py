@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bridge.load.write.spill import absent_columns
 from bridge.protocol.decode.decoder import decode
 from bridge.protocol.schema.table_schema import TableSchema
 from tests.unit.load.write.test_merge import AT, Table
