@@ -17,9 +17,13 @@ from statistics import median
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pyarrow.dataset as ds
 from rich.console import Console
 from rich.table import Table
+
+from bridge.protocol.decode.decoder import decode
+from bridge.protocol.schema.table_schema import from_singer
 
 from .bench import Case, Folders, Run, run_one
 from .cli import HOME
@@ -128,6 +132,20 @@ def heavy(size: int, records: int) -> Iterator[bytes]:
     yield state(records)
 
 
+def arrow(records: int) -> Iterator[bytes]:
+    """Yield the records as BATCHes whose files are Arrow, of 100,000 rows each."""
+    folder, columns = HOME / "inputs/forms/arrow", from_singer(SCHEMA, [])
+    folder.mkdir(parents=True, exist_ok=True)
+    yield schema()
+    for block in range(0, records // BLOCK_RECORDS, 10):
+        lines = b"".join(line for one in range(block, block + 10) for line in block_lines(SEED, one))
+        rows, file = decode(lines, columns, None).table, folder / f"{block}.arrow"
+        with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, rows.schema) as writer:
+            writer.write_table(rows)
+        yield said("BATCH", stream=STREAM, encoding={"format": "arrow"}, manifest=[file.resolve().as_uri()])
+        yield state((block + 10) * BLOCK_RECORDS)
+
+
 ANY: dict[str, Any] = {"address": {}, "tags": {}}
 EITHER: dict[str, Any] = {"amount": {"type": ["number", "string", "null"]}}
 FORMS = (
@@ -137,6 +155,8 @@ FORMS = (
     Form("a field too many in 1 %", RECORDS, partial(plain, change=partial(extra, one_in=100)), "plain"),
     Form("a field too many in 100 %", RECORDS, partial(plain, change=partial(extra, one_in=1)), "plain"),
     Form("a STATE after each record", RECORDS, partial(plain, every=1), "plain"),
+    Form("4 M records", 4_000_000, partial(plain, 4_000_000)),
+    Form("4 M records as Arrow", 4_000_000, partial(arrow, 4_000_000), "4 M records"),
     Form("one stream of 200,000", 200_000, partial(plain, 200_000)),
     Form("200 streams of 1,000 at random", 200_000, partial(turns, 200, 200_000), "one stream of 200,000"),
     Form("2,000 streams of 10 at random", 20_000, partial(turns, 2_000, 20_000)),
@@ -161,27 +181,33 @@ def main() -> int:
     """Measure, print and keep; 1 where a run failed or lost a row."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.forms")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", action="append", help="the names of forms")
     options = parser.parse_args()
     folders, console = Folders(HOME), Console()
-    inputs = {form.name: made(folders.inputs / "forms", form) for form in FORMS}
+    forms = [form for form in FORMS if not options.only or form.name in options.only]
+    inputs = {form.name: made(folders.inputs / "forms", form) for form in forms}
     small = prepare(folders.inputs, SMALL_RUN_RECORDS)
-    runs: dict[str, list[Run]] = {form.name: [] for form in FORMS} | {"": []}
+    runs: dict[str, list[Run]] = {form.name: [] for form in forms} | {"": []}
     for repetition in range(options.repeat):
         for name, source in {"": small, **inputs}.items():
             runs[name].append(run := run_one(Case(Loads(), source.records), source, folders, repetition))
             console.print(f"  {name or 'start'}: {run.error or f'{run.wall_seconds:.2f} s'}", highlight=False)
     start = median(run.wall_seconds for run in runs.pop(""))
     seconds = {name: median(run.wall_seconds for run in mine) for name, mine in runs.items()}
-    table = Table("form", "records", "rows out", "wall s", "beyond the start", "x plain")
+    table = Table("form", "records", "rows out", "wall s", "beyond the start", "x plain", "CPU s", "peak MB")
     found = []
-    for form in FORMS:
+    for form in forms:
         rows, beyond = {run.rows for run in runs[form.name]}, seconds[form.name] - start
-        ratio = beyond / (seconds[form.beside] - start) if form.beside else None
+        ratio = beyond / (seconds[form.beside] - start) if form.beside in seconds else None
         facts = {"form": form.name, "records": form.records, "wall_seconds": seconds[form.name], "beyond": beyond}
         found.append(facts | {"times_plain": ratio, "exact": rows == {form.records}})
         times = f"{ratio:.2f}" if ratio else "-"
         out = ", ".join(str(count) for count in rows)
-        table.add_row(form.name, f"{form.records:,}", out, f"{seconds[form.name]:.2f}", f"{beyond:.2f} s", times)
+        cpu = f"{median(run.cpu_seconds for run in runs[form.name]):.1f}"
+        peak = f"{max(run.peak_rss_bytes.get('all', 0) for run in runs[form.name]) / 1e6:.0f}"
+        table.add_row(
+            form.name, f"{form.records:,}", out, f"{seconds[form.name]:.2f}", f"{beyond:.2f} s", times, cpu, peak
+        )
     console.print(table)
     (folders.home / "forms.json").write_text(json.dumps({"start": start, "forms": found}, indent=2) + "\n")
     return int(not all(facts["exact"] for facts in found))

@@ -14,6 +14,11 @@ from singer_sdk import Stream, Tap
 from singer_sdk import typing as th
 
 NULL = "null"
+KEYS = """
+select c.relname::text, a.attname::text from pg_index i join pg_class c on c.oid = i.indrelid
+join pg_attribute a on a.attrelid = c.oid and a.attnum = any(i.indkey) where i.indisprimary
+and c.relnamespace = 'public'::regnamespace
+"""
 
 
 def property_of(field: pa.Field) -> dict[str, Any]:
@@ -43,9 +48,9 @@ def property_of(field: pa.Field) -> dict[str, Any]:
 class Table(Stream):
     """One table."""
 
-    def __init__(self, tap: Tap, name: str, columns: pa.Schema) -> None:
-        self._columns = columns
+    def __init__(self, tap: Tap, name: str, columns: pa.Schema, keys: list[str]) -> None:
         super().__init__(tap, schema={"properties": {each.name: property_of(each) for each in columns}}, name=name)
+        self.primary_keys = keys
 
     @property
     def is_sorted(self) -> bool:
@@ -80,7 +85,12 @@ class TapAdbc(Tap):
         with postgres.connect(self.config["uri"]) as connection, connection.cursor() as cursor:
             cursor.execute("select table_name from information_schema.tables where table_schema = 'public'")
             names = sorted(name for (name,) in cursor.fetchall())
-            return [Table(self, name, connection.adbc_get_table_schema(name)) for name in names]
+            cursor.execute(KEYS)
+            keys = cursor.fetchall()
+            return [
+                Table(self, name, connection.adbc_get_table_schema(name), [key for table, key in keys if table == name])
+                for name in names
+            ]
 
 
 if __name__ == "__main__":

@@ -54,6 +54,15 @@ def installed(package: str, command: str, *more: str) -> Path:
     return program
 
 
+def adbc_tap(folder: Path) -> Path:
+    """The command of adbc_tap.py, in this folder: a tap with the Singer SDK that knows Arrow."""
+    python = installed("singer-sdk==0.55.0b7", "python", "pyarrow>=25", "adbc-driver-postgresql>=1.13")
+    program = folder / "tap-adbc"
+    program.write_text(f'#!/bin/sh\nexec {python} {Path(__file__).with_name("adbc_tap.py")} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 def _install(venv: Path, *packages: str) -> list[str]:
     return ["pip", "install", "-q", "--compile-bytecode", "-p", str(venv / "bin" / "python"), *packages]
 

@@ -17,11 +17,10 @@ import duckdb
 import pytest
 
 from .postgresql import PostgreSql, postgresql
-from .realtaps import Project, installed
+from .realtaps import Project, adbc_tap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SDK = ("singer-sdk==0.55.0b7", "pyarrow>=25", "adbc-driver-postgresql>=1.13")
 TABLES = """
 create table kinds (
   id bigint primary key, at timestamptz, naive timestamp, day date, clock time, exact numeric(30, 9), free numeric,
@@ -50,15 +49,6 @@ def server() -> Iterator[PostgreSql]:
         yield server
 
 
-def tap_of(folder: Path) -> Path:
-    """The tap's command: this repository's script in an environment of its own."""
-    python = installed(SDK[0], "python", *SDK[1:])
-    program = folder / "tap-adbc"
-    program.write_text(f'#!/bin/sh\nexec {python} {Path(__file__).with_name("adbc_tap.py")} "$@"\n')
-    program.chmod(0o755)
-    return program
-
-
 def project(server: PostgreSql, folder: Path, *, by: str = "arrow", form: str | None = "arrow", **more: Any) -> Project:
     """A project whose tap sends BATCHes in this form; None: RECORDs."""
     folder.mkdir(exist_ok=True)
@@ -69,7 +59,7 @@ def project(server: PostgreSql, folder: Path, *, by: str = "arrow", form: str | 
         encoding = {"format": form} | more
         config["batch_config"] = {"encoding": encoding, "storage": {"root": (folder / "files").as_uri()}}
         config["batch_config"]["batch_size"] = 3000
-    return Project(folder, tap_of(folder), config)
+    return Project(folder, adbc_tap(folder), config)
 
 
 SOURCE = """
@@ -150,7 +140,7 @@ def only(columns: slice, rows: dict[int, list[str]]) -> dict[int, list[str]]:
 def test_in_the_other_formats_by_key(server: PostgreSql, tmp_path: Path, table_format: str) -> None:
     """An upsert of changed rows, in Delta and Iceberg: the table is what the source is."""
     ours = project(server, tmp_path / "p")
-    streams = BY_TIME | {"load_method": "upsert", "key_properties": ["id"]}
+    streams = BY_TIME | {"load_method": "upsert"}
     ours.set_up(**streams)
     settings = (ours.folder / "bridge.yaml").read_text()
     (ours.folder / "bridge.yaml").write_text(
@@ -175,7 +165,7 @@ def test_in_the_other_formats_by_key(server: PostgreSql, tmp_path: Path, table_f
 def test_killed_anywhere(server: PostgreSql, tmp_path: Path) -> None:
     """`kill -9` of the run at any moment, again and again: in the end each row is there once."""
     ours = project(server, tmp_path / "p")
-    ours.set_up(**BY_TIME, load_method="upsert", key_properties=["id"])
+    ours.set_up(**BY_TIME, load_method="upsert")
     settings = ours.folder / "bridge.yaml"
     settings.write_text(settings.read_text().replace("'*'\n", "kinds\n"))
     server.sql("update kinds set at = '2020-01-01' where at is null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 
 from bridge.operate.demo.database import DemoServer, private_postgres
 from tests.e2e.meltano import ROOT, Meltano, built_wheel, installed_meltano
-from tests.e2e.realtaps import installed
+from tests.e2e.realtaps import adbc_tap, installed
 from tests.test_docs import blocks, check_output
 
 pytestmark = pytest.mark.timeout(1800)
@@ -192,33 +192,54 @@ def postgres() -> Iterator[DemoServer]:
         yield server
 
 
-@pytest.mark.slow
-def test_postgres_twice_by_what_changed(shop: Meltano, postgres: DemoServer, tmp_path: Path) -> None:
-    """Rows are the database's, also those that it changed between two runs, and both sides have one STATE."""
-    psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
-    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
+def by_records(postgres: DemoServer, files: Path) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """meltanolabs-tap-postgres: the plugin, the stream, and the variables of its settings."""
     tap = {"name": "tap-postgres", "namespace": "tap_postgres", "capabilities": ["catalog", "discover", "state"]}
     tap |= {"executable": str(installed("meltanolabs-tap-postgres", "tap-postgres"))}
     tap |= {"settings": [{"name": "sqlalchemy_url"}, {"name": "filter_schemas", "kind": "array"}]}
-    tap |= {"select": ["public-orders.*"], "metadata": {"public-orders": method}}
+    url = postgres.url("postgres", user="postgres", password="none")
+    return tap, "public-orders", {"TAP_POSTGRES_SQLALCHEMY_URL": url, "TAP_POSTGRES_FILTER_SCHEMAS": ["public"]}
+
+
+def by_batches(postgres: DemoServer, files: Path) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """The tap by ADBC, with Meltano's settings for BATCH."""
+    tap = {"name": "tap-adbc", "namespace": "tap_adbc", "capabilities": ["catalog", "discover", "state", "batch"]}
+    tap |= {"executable": str(adbc_tap(files))}
+    names = ["uri", "batch_config.encoding.format", "batch_config.storage.root"]
+    tap |= {"settings": [{"name": name} for name in names]}
+    environ = {"TAP_ADBC_URI": postgres.conninfo("postgres"), "TAP_ADBC_BATCH_CONFIG_ENCODING_FORMAT": "arrow"}
+    return tap, "orders", environ | {"TAP_ADBC_BATCH_CONFIG_STORAGE_ROOT": files.as_uri()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [by_records, by_batches])
+def test_postgres_twice_by_what_changed(
+    shop: Meltano, postgres: DemoServer, tmp_path: Path, sent: Callable[..., tuple[dict[str, Any], str, dict[str, Any]]]
+) -> None:
+    """Rows are the database's, also those that it changed between two runs, and both sides have one STATE."""
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
+    tap, stream, environ = sent(postgres, tmp_path)
+    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
+    tap |= {"select": [f"{stream}.*"], "metadata": {stream: method}}
     plugins = yaml.safe_load((shop.folder / "meltano.yml").read_text())["plugins"]
     shop.edit(plugins={**plugins, "extractors": [*plugins["extractors"], tap]})
-    lake, url = tmp_path / "lake", postgres.url("postgres", user="postgres", password="none")
-    one = shop.having("postgres", TARGET_BRIDGE_BUCKET=str(lake), TARGET_BRIDGE_LOAD_METHOD="upsert")
-    one = one.having(TAP_POSTGRES_SQLALCHEMY_URL=url, TAP_POSTGRES_FILTER_SCHEMAS=["public"])
+    lake = tmp_path / "lake"
+    one = shop.having("postgres", TARGET_BRIDGE_BUCKET=str(lake), TARGET_BRIDGE_LOAD_METHOD="upsert", **environ)
     changed = "update orders set price = -1, updated_at = '2024-03-01' where id % 7 = 0"
     with psycopg.connect(postgres.conninfo("postgres"), autocommit=True) as sql:
+        sql.execute("drop table if exists orders")
         sql.execute("create table orders (id bigint primary key, item text, price float8, updated_at timestamptz)")
         for statements in ([_ORDERS.format(1, 100)], [_ORDERS.format(101, 150), changed]):
             for statement in statements:
                 sql.execute(statement)
-            one.run(f"tap-postgres {TARGET}")
+            one.run(f"{tap['name']} {TARGET}")
             columns = "id, item, price, extract(epoch from updated_at)::float8"
             wanted = sql.execute(f"select {columns} from orders order by id").fetchall()
-            assert one.rows(lake / "tap_postgres/public-orders", columns.replace("::float8", "")) == wanted
-            said = one.type(f"singer-bridge state get --to {lake} --name postgres.tap-postgres")
-            assert one.state("tap-postgres") == json.loads(said.out)
+            assert one.rows(lake / tap["namespace"] / stream, columns.replace("::float8", "")) == wanted
+            said = one.type(f"singer-bridge state get --to {lake} --name postgres.{tap['name']}")
+            assert one.state(tap["name"]) == json.loads(said.out)
     assert "2024-03-01" in said.out
+    assert bool(list(tmp_path.glob("*.arrow"))) == (sent is by_batches)
 
 
 _ORDERS = """

@@ -85,7 +85,9 @@ class TapReader:
             redact=redactor(pipeline.secrets),
             tasks=self._loader.tasks,
         )
-        batches = Batches(spool.folder.path, pipeline.destination.store_options, self._loader.check, longest)
+        store, config = pipeline.destination.store_options, pipeline.source.config
+        told = config if isinstance(config, dict) else {}  # else a file, which only the tap reads
+        batches = Batches(spool.folder.path, store, self._loader.check, longest, told)
         dispatcher = Dispatcher(
             policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches, held=plan.held
         )

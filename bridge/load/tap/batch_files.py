@@ -12,9 +12,9 @@ import gzip
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
@@ -38,13 +38,14 @@ class Batches:
     """Reads files: those in buckets as `store` says, or the store's environment.
 
     `scratch` takes the copy of a file in a bucket while it is read. `tick` runs now and then, and may raise. A line may
-    have `longest` bytes.
+    have `longest` bytes. `config`: the tap's; where it says to which place the tap writes, no other file is read.
     """
 
     scratch: Path | None = None
     store: StoreOptions | None = None
     tick: Callable[[], None] = lambda: None
     longest: int = LONGEST_LINE
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     def records(self, batch: Batch) -> Iterator[Records]:
         """Yield the records, some MiB at once. Raises `DataError` if a file cannot be read to its end."""
@@ -73,6 +74,9 @@ class Batches:
     @contextmanager
     def _opened(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
         scheme, _, rest = uri.rpartition("://")
+        if not self._is_below_root(uri):
+            hint = "the tap's batch_config.storage.root says where it writes: correct that, or the tap"
+            raise DataError("a file of a BATCH lies outside of the tap's folder", hint=hint, stream=stream, file=uri)
         if section_of_bucket(uri):
             with self._fetched(uri, stream) as file:
                 yield file
@@ -81,11 +85,26 @@ class Batches:
             hint = "set `storage.root` of the tap's `batch_config` to a file://, s3://, az:// or gs:// place"
             raise DataError("a file of a BATCH is somewhere else", hint=hint, stream=stream, file=uri)
         try:
-            file = (_local(rest.removeprefix("localhost/")) if scheme else _plain_path(uri)).open("rb")
+            file = _path_of(uri).open("rb")
         except (OSError, ValueError) as error:  # a name with NUL
             raise _unreadable(uri, stream, getattr(error, "strerror", None) or str(error)) from error
         with file:
             yield file
+
+    def _is_below_root(self, uri: str) -> bool:
+        """False for a file outside of the place that the tap's config names; a relative folder is not looked at."""
+        batches = self.config.get("batch_config")
+        storage = batches.get("storage") if isinstance(batches, dict) else None
+        root = str(storage.get("root") or "") if isinstance(storage, dict) else ""
+        if section_of_bucket(root):
+            return uri.startswith(f"{root.rstrip('/')}/")
+        folder = Path(unquote(root.removeprefix("file://")))
+        if not folder.is_absolute():
+            return True
+        try:
+            return not section_of_bucket(uri) and _path_of(uri).resolve().is_relative_to(folder.resolve())
+        except (OSError, ValueError):  # a name with NUL: to open it fails, too
+            return True
 
     @contextmanager
     def _fetched(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
@@ -133,6 +152,12 @@ def _is_record(line: bytes, stream: str) -> bool:
     if message is None or message["type"].upper() != "RECORD":
         return False
     return message.get("stream") == stream and "record" in message
+
+
+def _path_of(uri: str) -> Path:
+    """The file that a URI or a path names."""
+    scheme, _, rest = uri.rpartition("://")
+    return _local(rest.removeprefix("localhost/")) if scheme else _plain_path(uri)
 
 
 def _local(path: str) -> Path:

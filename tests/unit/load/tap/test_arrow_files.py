@@ -317,3 +317,34 @@ def test_nanoseconds_that_are_cut_are_counted(tmp_path: Path) -> None:
     found = Pipe(tmp_path / "p").load(wire(schema(), batch(file), state(1)))
     assert [row["at"] for row in found.rows("s")] == [utc(1970, 1, 1), utc(1970, 1, 1, 0, 0, 0, 1), None]
     assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("root", "file", "is_read"),
+    [
+        ("file://{}/files", "file://{}/files/a.arrow", True),
+        ("{}/files", "{}/files/a.arrow", True),
+        ("file://{}/files/", "file://{}/files/../secret.arrow", False),
+        ("file://{}/files", "file://{}/files/link.arrow", False),
+        ("file://{}/files", "{}/secret.arrow", False),
+        ("file://{}/files", "s3://bucket/a.arrow", False),
+        ("s3://bucket/files", "file://{}/files/a.arrow", False),
+        ("s3://bucket/files", "s3://bucket/files-of-others/a.arrow", False),
+        ("file://.batches", "{}/files/a.arrow", True),
+        ("", "{}/files/a.arrow", True),
+    ],
+)
+def test_only_files_from_where_the_tap_writes_are_read(tmp_path: Path, root: str, file: str, is_read: bool) -> None:
+    """A message that names another file is refused; nobody asks a store for what it names."""
+    (tmp_path / "files").mkdir()
+    for name in ("files/a.arrow", "secret.arrow"):
+        ipc(pa.table({"id": [1]}), tmp_path / name)
+    (tmp_path / "files/link.arrow").symlink_to(tmp_path / "secret.arrow")
+    config = {"batch_config": {"storage": {"root": root.format(tmp_path)}}}
+    told = Batch("s", {"format": "arrow"}, [file.format(tmp_path)], None)
+    reading = Batches(config=config).records(told)
+    if is_read:
+        assert [each.lines for each in reading] == [1]
+        return
+    with pytest.raises(DataError, match="lies outside of the tap's folder"):
+        list(reading)
