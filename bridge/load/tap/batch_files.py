@@ -73,7 +73,7 @@ class Batches:
 
     @contextmanager
     def _opened(self, uri: str, stream: str) -> Iterator[IO[bytes]]:
-        scheme, _, rest = uri.rpartition("://")
+        scheme = uri.rpartition("://")[0]
         if not self._is_below_root(uri):
             hint = "the tap's batch_config.storage.root says where it writes: correct that, or the tap"
             raise DataError("a file of a BATCH lies outside of the tap's folder", hint=hint, stream=stream, file=uri)
