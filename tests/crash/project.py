@@ -26,6 +26,9 @@ TAP = Path(sys.executable).parent / "tap-smoke"
 SMALL = os.environ.get("SMALL") or "0"
 """`spark.small` of each pipeline: 0, Spark writes all rows; `ALL`, the run itself does; 20KiB: they change over."""
 ALL = "1TiB"
+FORM = os.environ.get("FORM") or "RECORD"
+"""How taps send rows: `BATCH`, as files of Arrow."""
+_FILTER = Path(__file__).parents[1] / "support/arrow_filter.py"
 NEW_RECORDS = 1500
 """Records of each stream in one run, whatever was committed before."""
 
@@ -129,7 +132,7 @@ class Project:
         self._config = folder / "tap.json"
         (folder / "tmp").mkdir(parents=True)
         self.grow()
-        source: dict[str, Any] = {"tap": str(TAP), "config": "tap.json", "parallelism": shape.processes}
+        source: dict[str, Any] = {"tap": str(self._tap_program()), "config": "tap.json", "parallelism": shape.processes}
         if shape.method == "auto":
             (folder / "catalog.json").write_bytes(self._tap("--discover"))
             source["catalog"] = "catalog.json"
@@ -143,6 +146,14 @@ class Project:
             settings |= {"views": shape.views, "streams": streams}
         # YAML reads JSON
         (folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"crash": settings}}))
+
+    def _tap_program(self) -> Path:
+        if FORM == "RECORD":
+            return TAP
+        program = self.folder / "arrow-tap"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {_FILTER} {self.folder}/batches {TAP} "$@"\n')
+        program.chmod(0o755)
+        return program
 
     @property
     def targets(self) -> tuple[str, ...]:
