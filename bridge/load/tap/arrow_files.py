@@ -52,6 +52,8 @@ def _ipc_batches(file: IO[bytes]) -> Iterator[Any]:
     yield from pa.ipc.open_stream(source)
     if source.has_ended:
         raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
+    if file.read(1):
+        raise ValueError("it goes on after its end mark")
 
 
 class _ToItsEnd:

@@ -80,9 +80,8 @@ def _is_canonical(given: pa.Field) -> bool:
     if pa.types.is_struct(type_):
         return all(map(_is_canonical, type_))
     if pa.types.is_list(type_):
-        return _is_canonical(type_.value_field)
-    kinds = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_map)
-    return kind_of(given) is None and not any(is_kind(type_) for is_kind in kinds)
+        return kind_of(given) is None and _is_canonical(type_.value_field)
+    return kind_of(given) is None and not (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def _struct(array: pa.Array, field: pa.Field, changed: Changed, place: str) -> pa.Array:

@@ -16,12 +16,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.protocol.decode.arrow.plain import JSON_KIND, kind_of
+from bridge.protocol.decode.arrow.plain import JSON_KIND, MAP_KIND, kind_of
 from bridge.protocol.decode.casting import list_offsets
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _ESCAPED_BYTES = re.compile(rb'["\\\x00-\x1f]')
 _NOT_FINITE = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_MOST_TICKS = {"s": 9_223_372_036_854, "ms": 9_223_372_036_854_775}
+"""Times up to here have a number of microseconds."""
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
@@ -51,9 +53,7 @@ def json_texts(field: pa.Field, array: pa.Array) -> pa.Array:
         text = _object(type_, array.flatten()) if type_.num_fields else pa.array(["{}"] * len(array), pa.string())
         text = pc.if_else(array.is_valid(), text, None)
     elif pa.types.is_list(type_):
-        text = _list(array)
-    elif pa.types.is_map(type_):
-        text = _map(array)
+        text = _map(array) if kind == MAP_KIND else _list(array)
     elif kind:
         text = _each(array, _as_json if kind == JSON_KIND else _as_written)
     elif pa.types.is_string(type_):
@@ -77,10 +77,9 @@ def _list(array: pa.Array) -> pa.Array:
 
 def _map(array: pa.Array) -> pa.Array:
     """Objects."""
-    entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    keys, values = entries.flatten().flatten()
-    pairs = _around(_quoted(keys), ":", json_texts(array.type.item_field, values))
-    joined = pc.binary_join(_lists(entries, pairs), ",")
+    key, value = array.type.value_type
+    keys, values = array.flatten().flatten()
+    joined = pc.binary_join(_lists(array, _around(json_texts(key, keys), ":", json_texts(value, values))), ",")
     return pc.if_else(array.is_valid(), _around("{", joined, "}"), None)
 
 
@@ -132,15 +131,24 @@ def _floats(array: pa.Array) -> pa.Array:
     return text
 
 
+def _days(array: pa.Array) -> pa.Array:
+    return _or_number(array.cast(pa.string()), array.cast(pa.int32()))
+
+
 def _timestamps(array: pa.Array) -> pa.Array:
     """ISO text with microseconds, or nanoseconds where some have any; times of a time zone are written in UTC."""
-    zoned, unit = array.type.tz is not None, "ns" if _is_fine(array) else "us"
-    try:
-        array = array.cast(pa.timestamp(unit, array.type.tz), safe=unit == "ns")
-    except pa.ArrowInvalid:  # seconds beyond what microseconds can count to
-        return _each(array.cast(pa.int64()), lambda value: b"%d" % value)
-    text = pc.replace_substring(array.cast(pa.timestamp(unit)).cast(pa.string()), " ", "T")
-    return _around("", text, "+00:00") if zoned else text
+    zoned, unit, ticks = array.type.tz is not None, "ns" if _is_fine(array) else "us", array.cast(pa.int64())
+    if most := _MOST_TICKS.get(array.type.unit):
+        array = pc.if_else(pc.and_(pc.less_equal(ticks, most), pc.greater_equal(ticks, -most)), array, None)
+    text = array.cast(pa.timestamp("us", array.type.tz), safe=False) if unit == "us" else array
+    text = pc.replace_substring(text.cast(pa.timestamp(unit)).cast(pa.string()), " ", "T", max_replacements=1)
+    return _or_number(_around("", text, "+00:00") if zoned else text, ticks)
+
+
+def _or_number(text: pa.Array, ticks: pa.Array) -> pa.Array:
+    """The text, or the number of a time that has none, some tens of thousands of years away."""
+    has_text = pc.and_(text.is_valid(), pc.invert(pc.fill_null(pc.starts_with(text, "<"), False)))
+    return pc.if_else(has_text, text, ticks.cast(pa.string()))
 
 
 def _times(array: pa.Array) -> pa.Array:
@@ -184,7 +192,7 @@ _WRITERS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arra
     (pa.types.is_floating, _floats),
     (pa.types.is_decimal, _cast),
     (pa.types.is_timestamp, _timestamps),
-    (pa.types.is_date, _cast),
+    (pa.types.is_date, _days),
     (pa.types.is_time, _times),
     (pa.types.is_binary, _bytes),
     (pa.types.is_duration, _durations),

@@ -249,6 +249,8 @@ FAULTS: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "a file, cut": (cut_file, ""),
     "a stream, cut in a message": (lambda path: cut_stream(path, lambda data: data[:-300]), ""),
     "a stream without its end": (lambda path: cut_stream(path, lambda data: data[:-8]), "it has no end mark"),
+    "two streams": (lambda path: cut_stream(path, lambda data: data + data), "it goes on after its end mark"),
+    "a stream and more": (lambda path: cut_stream(path, lambda data: data + b"\0" * 8), "it goes on after"),
     "flipped bits": (flipped, ""),
     "two names": (lambda path: arrays(path, [pa.array([1]), pa.array([2])], ["id", "id"]), "have one name"),
     "a union": (lambda path: arrays(path, [UNION], ["id"]), "the column id is a union"),
