@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ class BatchFiles:
         if scheme not in ("", "file") or not path:
             hint = "give a folder that the target can read, such as file:///var/tmp/batches"
             raise SettingsError("batch_config.storage.root is no folder", hint=hint, root=storage["root"])
+        if ".." in Path(storage.get("prefix", "")).parts:
+            hint = "files are written below batch_config.storage.root"
+            raise SettingsError("batch_config.storage.prefix leads out of its folder", hint=hint)
         packed = encoding.get("compression")
         size = int(batches.get("batch_size") or config["state_every"])
         return cls(
@@ -66,12 +70,15 @@ class BatchFiles:
         rows = rows.cast(pa.schema(list(map(_sent, rows.schema))))
         path = self.folder / f"{self.prefix}{uuid.uuid4().hex}.arrow"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file, pa.ipc.new_file(file, rows.schema, options=self._options()) as writer:
                 writer.write_table(rows)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name with NUL
+            with suppress(OSError, ValueError):
+                path.unlink(missing_ok=True)
             hint = "free some space there, or name another folder as batch_config.storage.root"
-            raise SettingsError(f"a BATCH cannot be written: {error.strerror}", hint=hint, file=path) from error
+            reason = getattr(error, "strerror", None) or error
+            raise SettingsError(f"a BATCH cannot be written: {reason}", hint=hint, file=path) from error
         encoding = {"format": FORMAT} | ({"compression": self.compression} if self.compression else {})
         message = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": [path.as_uri()]}
         return message | {"version": self._version}

@@ -22,6 +22,9 @@ from bridge.load.spool.folder import SealedBatch, Segment, SpoolFolder, read_ful
 _SLICE = 4 << 20
 """Bytes decoded at once by an executor, and a chunk more; slices end at a line end, so a long line makes a long one."""
 
+_FEW_ROWS = 256
+"""Pieces of Arrow with at most so many rows share a slice."""
+
 _BUFFER = 4 << 20
 """Bytes of small writes gathered over all streams before they go to their files."""
 
@@ -140,6 +143,7 @@ class Spool:
             segment = self._open[key] = self._new()
         segment.buffer.append(data)
         self._order = segment.add(data, lines, self._order)
+        segment.closed = is_arrow and lines > _FEW_ROWS  # as text a piece may be large by itself
         self._touched.add(key)
         self._shared.held += len(data)
         self.fresh += len(data)

@@ -27,9 +27,13 @@ def arrow_records(batch: Batch, file: IO[bytes], *, is_parquet: bool) -> Iterato
 def _parquet_batches(file: IO[bytes]) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    for rows in pq.ParquetFile(file).iter_batches(batch_size=_ROWS):
+    source, count = pq.ParquetFile(file), 0
+    for rows in source.iter_batches(batch_size=_ROWS):
+        count += rows.num_rows
         if rows.num_rows:
             yield rows
+    if count != source.metadata.num_rows:
+        raise ValueError(f"it has {count} rows, and its footer says {source.metadata.num_rows}")
 
 
 def _ipc_batches(file: IO[bytes]) -> Iterator[Any]:

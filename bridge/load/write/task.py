@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, DataError
 from bridge.exact_json import NotJson, loads
 from bridge.lake.records import PendingFile
 from bridge.lake.storage.parallel import MANY, on_disk
@@ -155,14 +155,19 @@ class SegmentReader:
     def _decode_arrow(self, data: bytes, segment: Segment, schema: TableSchema, rules: Rules | None) -> Decoded:
         """The same for rows as Arrow; those of which a rule needs the line become lines."""
         layout, pieces = self._context.layouts[segment.stream], ArrowPieces(data, segment.stream)
-        if rules is None and not layout.merges_changes:
-            envelope = layout.metadata or bool(layout.keys)
-            decoded = pieces.decoded(schema, envelope=envelope)
-            if decoded.is_mixed and not envelope:
-                decoded = pieces.decoded(schema, envelope=True)
-            if not layout.keys or has_sound_keys(decoded, layout.keys):
-                return decoded
-        return self._decode_lines(pieces.lines(), segment, schema, rules)
+        try:
+            if rules is None and not layout.merges_changes:
+                envelope = layout.metadata or bool(layout.keys)
+                decoded = pieces.decoded(schema, envelope=envelope)
+                if decoded.is_mixed and not envelope:
+                    decoded = pieces.decoded(schema, envelope=True)
+                if not layout.keys or has_sound_keys(decoded, layout.keys):
+                    return decoded
+            lines = pieces.lines()
+        except (pa.ArrowException, MemoryError, ValueError) as error:
+            hint = "report it, with the tap's file; set the tap's batch_config to jsonl meanwhile"
+            raise DataError("rows of a BATCH cannot be read", hint=hint, stream=segment.stream, cause=error) from error
+        return self._decode_lines(lines, segment, schema, rules)
 
     def finish(self) -> WorkReport:
         """Write the reject files, and complete the report."""

@@ -78,8 +78,13 @@ def _struct(array: pa.StructArray, before: pa.StructType, after: pa.StructType) 
     return pa.StructArray.from_arrays(children, fields=list(after), mask=null_mask(array))
 
 
+def list_items(array: pa.ListArray) -> pa.Array:
+    """The items of all lists: `array.flatten()`, by which Arrow ends the process for some empty arrays."""
+    return array.flatten() if len(array) else array.values.slice(0, 0)
+
+
 def list_offsets(array: pa.ListArray) -> pa.Array:
-    """Offsets into `array.flatten()`, which leaves out what is in null lists and outside of the slice."""
+    """Offsets into `list_items(array)`, which leaves out what is in null lists and outside of the slice."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 

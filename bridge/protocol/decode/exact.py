@@ -32,7 +32,7 @@ from bridge.protocol.decode.coerce import (
 )
 from bridge.protocol.decode.columns import InexactError, NeedsExactPath, column, lossy, may_be_lossy, texts
 from bridge.protocol.decode.instants import moments
-from bridge.protocol.schema.json_schema import DELETED_AT, source
+from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, source
 from bridge.protocol.singer.messages import version_of
 
 _GROUP = 8
@@ -58,7 +58,6 @@ class RecordLayout:
         self.names = [source(field) for field in fields]
         self.declared = frozenset(self.names).union(skipped)
         """Fields with a column, and those that are skipped."""
-        self.required = [not field.nullable for field in fields]
 
     @cached_property
     def coercers(self) -> list[Coercer]:
@@ -306,15 +305,15 @@ def _row(line: bytes, layout: RecordLayout, batch: DecodedLines) -> _Row:
     values: list[Any] = []
     untimed = False
     notes = Notes({(name,) for name in record if name not in layout.declared})
-    for name, convert, required in zip(layout.names, layout.coercers, layout.required, strict=True):
+    for target, name, convert in zip(layout.fields, layout.names, layout.coercers, strict=True):
         try:
             value = convert(record.get(name), (name,), notes)
         except RecordRejected:
-            if name != DELETED_AT:
+            if name != DELETED_AT or target.type != TIMESTAMP:
                 raise
             value = received_at(record[name])
             untimed = value is not None
-        if value is None and required:
+        if value is None and not target.nullable:
             raise RecordRejected("key is null" if name in record else "key is missing", (name,))
         values.append(value)
     if untimed:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from bridge.protocol.decode.arrow.plain import kind_of
 from bridge.protocol.decode.arrow.rows import json_texts, texts
 from bridge.protocol.decode.as_written import column_of
-from bridge.protocol.decode.casting import list_offsets, null_mask
+from bridge.protocol.decode.casting import list_items, list_offsets, null_mask
 from bridge.protocol.decode.changed import CHANGED_VALUES, Changed
 from bridge.protocol.decode.columns import NeedsExactPath, narrow, wide
 from bridge.protocol.decode.instants import check_range, dates, timestamps
@@ -103,7 +103,7 @@ def _list(array: pa.Array, field: pa.Field, changed: Changed, place: str) -> pa.
     if not pa.types.is_list(array.type):
         raise NeedsExactPath
     item = field.type.value_field
-    items = mapped(array.type.value_field, array.flatten(), item, changed, path_of(place, field, item))
+    items = mapped(array.type.value_field, list_items(array), item, changed, path_of(place, field, item))
     return pa.ListArray.from_arrays(list_offsets(array), items, type=field.type, mask=null_mask(array))
 
 

@@ -9,12 +9,13 @@ durations, intervals, struct, and list. A map with texts as its keys is a list o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.protocol.decode.casting import list_offsets, null_mask
+from bridge.protocol.decode.casting import null_mask
 
 KIND = b"plain"
 """Metadata of a field that is not what its type says."""
@@ -26,8 +27,10 @@ MAP_KIND = b"map"
 """A list of structs: each value is a map, an item its key and its value."""
 
 _MOST_ROWS = 1 << 16
-_LARGEST = 4 << 20
+_LARGEST = 8 << 20
 """Bytes of a plain piece, about."""
+_A_VALUE = 12
+"""Bytes of a value beside its own: its name and what stands around it, should it become text."""
 _LARGEST_ROW = 1 << 30
 """Bytes that one row may have when it is plain: its encoding may be small, and the row not."""
 _JSON_TYPE, _UUID_TYPE, _BOOL_TYPE = "arrow.json", "arrow.uuid", "arrow.bool8"
@@ -46,7 +49,8 @@ def plain_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         broken = set[int]()
     except pa.ArrowInvalid:
         broken = {place for place, column in enumerate(batch.columns) if not _is_valid(column)}
-    rows = max(1, min(_MOST_ROWS, batch.num_rows * _LARGEST // max(1, batch.nbytes)))
+    size = sum(map(_plain_size, batch.columns))
+    rows = max(1, min(_MOST_ROWS, batch.num_rows * _LARGEST // max(1, size)))
     for start in range(0, batch.num_rows, rows):
         yield from _plain_rows(batch.slice(start, rows), broken)
 
@@ -76,7 +80,7 @@ def _plain_size(array: pa.Array) -> int:
     type_, rows = array.type, len(array)
     if not rows:
         return 0
-    if hasattr(array, "storage") and isinstance(type_, pa.BaseExtensionType):
+    if is_extension(type_):
         return _plain_size(array.storage)
     if pa.types.is_dictionary(type_):
         return rows * _longest(array.dictionary)
@@ -86,15 +90,15 @@ def _plain_size(array: pa.Array) -> int:
         return rows + sum(map(_plain_size, array.flatten()))
     if pa.types.is_map(type_):
         return rows + sum(map(_plain_size, _entries(array)[1:]))
-    if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):  # whose values may overlap
+    if _is_list_view(type_):  # whose values may overlap
         items: int = pc.sum(pc.list_value_length(array)).as_py() or 0
         return rows + items * _longest(array.values)
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return rows + _plain_size(array.flatten())
+    if _is_list(type_):
+        return rows + _plain_size(_items(array)[1])
     if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
         lengths = np.frombuffer(array.buffers()[1], np.int32)[:: _VIEW // 4][array.offset :][:rows]
-        return _VIEW * rows + int(lengths.sum(dtype=np.int64))  # of nulls, too
-    return 4 * rows + int(array.nbytes)
+        return _A_VALUE * rows + int(lengths.sum(dtype=np.int64))  # of nulls, too
+    return _A_VALUE * rows + int(array.nbytes)
 
 
 def _longest(values: pa.Array) -> int:
@@ -103,9 +107,27 @@ def _longest(values: pa.Array) -> int:
     if not len(values):
         return 1
     if any(is_kind(type_) for is_kind in _TEXTS):
-        return 4 + int(pc.max(pc.binary_length(values)).as_py() or 0)
-    is_flat = not pa.types.is_nested(type_) and not hasattr(values, "dictionary")
-    return 16 if is_flat and not pa.types.is_string_view(type_) else _plain_size(values)
+        return _A_VALUE + int(pc.max(pc.binary_length(values)).as_py() or 0)
+    return 2 * _A_VALUE if _is_flat(type_) else _plain_size(values)
+
+
+def _is_flat(type_: pa.DataType) -> bool:
+    """Whether each value has its bytes, or its text, in one place."""
+    return bool(any(is_kind(type_) for is_kind in (*_PLAIN, pa.types.is_floating, pa.types.is_decimal)))
+
+
+def is_extension(type_: pa.DataType) -> bool:
+    """Whether it stands for another type."""
+    return isinstance(type_, pa.BaseExtensionType)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(type_) for is_kind in kinds)
+
+
+def _is_list_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
 def _is_valid(column: pa.Array) -> bool:
@@ -113,16 +135,29 @@ def _is_valid(column: pa.Array) -> bool:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        binary = _as_binary(column)
+        if binary is None:
             raise
-        column.cast(pa.large_binary()).validate(full=True)
+        binary.validate(full=True)
         return False
     return True
 
 
+def _as_binary(column: pa.Array) -> pa.Array | None:
+    """Texts as their bytes; None for another column."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        values = _as_binary(column.dictionary)
+        return None if values is None else pa.DictionaryArray.from_arrays(column.indices, values)
+    if pa.types.is_string_view(type_):
+        return column.cast(pa.binary_view())
+    return column.cast(pa.large_binary()) if any(is_kind(type_) for is_kind in _TEXTS) else None
+
+
 def _not_utf8(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
     metadata = (field.metadata or {}) | {KIND: TEXT_KIND}
-    return pa.field(field.name, pa.binary(), metadata=metadata), column.cast(pa.binary())
+    binary: Any = _as_binary(column)
+    return pa.field(field.name, pa.binary(), metadata=metadata), plain(pa.field("", binary.type), binary)[1]
 
 
 def kind_of(field: pa.Field) -> bytes | None:
@@ -134,12 +169,15 @@ def kind_of(field: pa.Field) -> bytes | None:
 def plain(field: pa.Field, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     """A column in a plain type. Raises `ValueError` if it has none."""
     extension = _extension(field)
-    while not isinstance(array.type, pa.DictionaryType | pa.RunEndEncodedType) and hasattr(array, "storage"):
+    while is_extension(array.type):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        return plain(field.with_type(array.type.value_type), array.dictionary_decode())
+        return _decoded(field, array.dictionary, array.indices)
     if pa.types.is_run_end_encoded(array.type):
-        return plain(field.with_type(array.type.value_type), pc.run_end_decode(array))
+        start, count = array.find_physical_offset(), array.find_physical_length()
+        runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, pa.array(range(len(array.values)), pa.int32()))
+        places = pc.subtract(pc.run_end_decode(runs.slice(array.offset, len(array))), start)
+        return _decoded(field, array.values.slice(start, count), places)
     kind = MAP_KIND if pa.types.is_map(array.type) else None
     if extension == _UUID_TYPE:
         array = _uuids(array)
@@ -149,6 +187,23 @@ def plain(field: pa.Field, array: pa.Array) -> tuple[pa.Field, pa.Array]:
         kind = JSON_KIND
     result = _nested(array, field.name) if pa.types.is_nested(array.type) else _scalars(array, field.name)
     return pa.field(field.name, result.type, metadata={KIND: kind} if kind else None), result
+
+
+def _decoded(field: pa.Field, values: pa.Array, places: pa.Array) -> tuple[pa.Field, pa.Array]:
+    """An encoded column. Values are made plain first: Arrow cannot take those of each type."""
+    if any(map(pa.types.is_dictionary, _types(values.type))):
+        raise ValueError(f"the column {field.name} is a dictionary of dictionaries, which Arrow itself misreads")
+    plain_field, values = plain(field.with_type(values.type), values)
+    return plain_field, values.take(places)
+
+
+def _types(type_: pa.DataType) -> Iterator[pa.DataType]:
+    """A type, and those inside of it."""
+    yield type_
+    if is_extension(type_):
+        yield from _types(type_.storage_type)
+    for place in range(type_.num_fields):
+        yield from _types(type_.field(place).type)
 
 
 def _extension(field: pa.Field) -> str:
@@ -213,8 +268,34 @@ def _nested(array: pa.Array, name: str) -> pa.Array:
         return _map(array, name)
     if pa.types.is_union(type_):
         raise ValueError(f"the column {name} is a union, for which records have no form")
-    item, items = plain(type_.value_field, array.flatten())
-    return pa.ListArray.from_arrays(list_offsets(array), items, type=pa.list_(item), mask=null_mask(array))
+    if _is_list_view(type_):
+        return _without_overlaps(array)
+    offsets, items = _items(array)
+    item, items = plain(type_.value_field, items)
+    return pa.ListArray.from_arrays(offsets, items, type=pa.list_(item), mask=null_mask(array))
+
+
+def _items(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Offsets of the lists, and the items to which they point: a part of the array's own, not copied."""
+    if not len(array):
+        return pa.array([0], pa.int32()), array.values.slice(0, 0)
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        items = array.values.slice(array.offset * size, len(array) * size)
+        return pa.array(range(0, (len(array) + 1) * size, size or 1), pa.int32())[: len(array) + 1], items
+    start, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+    return pc.subtract(array.offsets, start).cast(pa.int32()), array.values.slice(start, end - start)
+
+
+def _without_overlaps(array: pa.Array) -> pa.Array:
+    """A list view as plain lists, each of which has its own items."""
+    sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    starts = np.where(sizes > 0, array.offsets.to_numpy(zero_copy_only=False)[: len(array)], 0).astype(np.int64)
+    before = np.concatenate(([0], np.cumsum(sizes)))
+    places = np.arange(before[-1]) + np.repeat(starts - before[:-1], sizes)
+    item, items = plain(array.type.value_field, array.values)
+    lists = pa.ListArray.from_arrays(pa.array(before, pa.int32()), items.take(pa.array(places)), type=pa.list_(item))
+    return lists if not array.null_count else pc.if_else(array.is_valid(), lists, None)
 
 
 def _struct(array: pa.StructArray, name: str) -> pa.Array:

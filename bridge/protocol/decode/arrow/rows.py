@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.protocol.decode.arrow.plain import JSON_KIND, MAP_KIND, kind_of
-from bridge.protocol.decode.casting import list_offsets
+from bridge.protocol.decode.casting import list_items, list_offsets
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _ESCAPED_BYTES = re.compile(rb'["\\\x00-\x1f]')
@@ -71,14 +71,14 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def _list(array: pa.Array) -> pa.Array:
-    joined = pc.binary_join(_lists(array, json_texts(array.type.value_field, array.flatten())), ",")
+    joined = pc.binary_join(_lists(array, json_texts(array.type.value_field, list_items(array))), ",")
     return pc.if_else(array.is_valid(), _around("[", joined, "]"), None)
 
 
 def _map(array: pa.Array) -> pa.Array:
     """Objects."""
     key, value = array.type.value_type
-    keys, values = array.flatten().flatten()
+    keys, values = list_items(array).flatten()
     joined = pc.binary_join(_lists(array, _around(json_texts(key, keys), ":", json_texts(value, values))), ",")
     return pc.if_else(array.is_valid(), _around("{", joined, "}"), None)
 
@@ -136,12 +136,13 @@ def _days(array: pa.Array) -> pa.Array:
 
 
 def _timestamps(array: pa.Array) -> pa.Array:
-    """ISO text with microseconds, or nanoseconds where some have any; times of a time zone are written in UTC."""
-    zoned, unit, ticks = array.type.tz is not None, "ns" if _is_fine(array) else "us", array.cast(pa.int64())
-    if most := _MOST_TICKS.get(array.type.unit):
+    """ISO text with microseconds, or nanoseconds if its type has them; times of a time zone are written in UTC."""
+    zoned, given, ticks = array.type.tz is not None, array.type.unit, array.cast(pa.int64())
+    if most := _MOST_TICKS.get(given):
         array = pc.if_else(pc.and_(pc.less_equal(ticks, most), pc.greater_equal(ticks, -most)), array, None)
-    text = array.cast(pa.timestamp("us", array.type.tz), safe=False) if unit == "us" else array
-    text = pc.replace_substring(text.cast(pa.timestamp(unit)).cast(pa.string()), " ", "T", max_replacements=1)
+    unit = "ns" if given == "ns" else "us"
+    text = array.cast(pa.timestamp(unit, array.type.tz)).cast(pa.timestamp(unit)).cast(pa.string())
+    text = pc.replace_substring(text, " ", "T", max_replacements=1)
     return _or_number(_around("", text, "+00:00") if zoned else text, ticks)
 
 
@@ -152,16 +153,7 @@ def _or_number(text: pa.Array, ticks: pa.Array) -> pa.Array:
 
 
 def _times(array: pa.Array) -> pa.Array:
-    unit = "ns" if _is_fine(array) else "us"
-    return array.cast(pa.time64(unit), safe=False).cast(pa.string())
-
-
-def _is_fine(array: pa.Array) -> bool:
-    """Whether one of these nanoseconds is no whole microsecond."""
-    if array.type.unit != "ns":
-        return False
-    ticks = array.cast(pa.int64())
-    return bool(pc.any(pc.not_equal(pc.multiply(pc.divide(ticks, 1000), 1000), ticks)).as_py())
+    return array.cast(pa.time64("ns" if array.type.unit == "ns" else "us"), safe=False).cast(pa.string())
 
 
 def _durations(array: pa.Array) -> pa.Array:

@@ -180,10 +180,13 @@ def test_versions_of_several_batches(tmp_path: Path, versions: tuple[int | None,
         assert [ours.rows(each) for each in ours.streams()] == [theirs.rows(each) for each in theirs.streams()]
 
 
-def test_text_that_is_not_utf_8_is_a_reject(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["plain", "dictionary"])
+def test_text_that_is_not_utf_8_is_a_reject(tmp_path: Path, how: str) -> None:
     """With its bytes; the rows around it are stored."""
     bad = pa.array([b"good", b'\xff"\n', b"\xc3\xa9"])
     names = pa.Array.from_buffers(pa.string(), 3, bad.buffers())
+    if how == "dictionary":
+        names = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), names)
     file = ipc(pa.Table.from_arrays([pa.array([1, 2, 3]), names], ["id", "name"]), tmp_path / "f")
     found = Pipe(tmp_path / "p").load(wire(schema(), batch(file), state(3)))
     assert [(row["id"], row["name"]) for row in found.rows("s")] == [(1, "good"), (3, "é")]
@@ -350,3 +353,40 @@ def test_only_files_from_where_the_tap_writes_are_read(tmp_path: Path, root: str
         return
     with pytest.raises(DataError, match="lies outside of the tap's folder"):
         list(reading)
+
+
+def test_instants_beyond_every_calendar_are_rejects(tmp_path: Path) -> None:
+    """The largest number of milliseconds, by which some mean for ever, is not an instant of 1969."""
+    columns = {"at": pa.array([2**63 - 1, 0], pa.timestamp("ms", "UTC")), "id": [1, 2]}
+    found = Pipe(tmp_path / "p").load(wire(schema(), batch(ipc(pa.table(columns), tmp_path / "f")), state(1)))
+    assert [row["id"] for row in found.rows("s")] == [2]
+    assert [each["reason"] for each in found.rejects()] == ["not a date-time"]
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("ns"), pa.time64("ns")])
+def test_the_text_of_a_key_does_not_depend_on_its_neighbours(tmp_path: Path, type_: pa.DataType) -> None:
+    """Nanoseconds as texts: the same value is the same key in each file."""
+    files = [ipc(pa.table({"name": pa.array(ticks, type_)}), tmp_path / str(len(ticks))) for ticks in ([0], [0, 1])]
+    found = Pipe(tmp_path / "p").load(wire(schema("name"), *map(batch, files), state(1)), load_method="upsert")
+    assert len(found.rows("s")) == 2
+
+
+def test_a_parquet_file_that_has_lost_row_groups(tmp_path: Path) -> None:
+    """Its footer tells how many rows there are: fewer are an error."""
+    file = parquet(table(list(range(20))), tmp_path / "f")
+    data = bytearray(file.read_bytes())
+    size = int.from_bytes(data[-8:-4], "little")
+    footer = bytes(data[-8 - size : -8])
+    groups = footer.index(b"\x19", footer.index(b"schema") + 6)
+    changed = 0
+    for place in range(groups, len(footer)):
+        broken = bytearray(footer)
+        broken[place] = 0
+        file.write_bytes(bytes(data[: -8 - size]) + bytes(broken) + bytes(data[-8:]))
+        found = Pipe(tmp_path / f"p{place}").load(wire(schema(), batch(file, form="parquet"), state(1)))
+        rows = found.counts["s"].records if "s" in found.counts else 0
+        assert found.error or rows == 20
+        changed += bool(found.error)
+        if changed > 20:
+            break
+    assert changed

@@ -156,3 +156,11 @@ def test_gaits_agree(data: st.DataObject) -> None:
     assert repr(together.table.to_pylist()) == repr([row for each in alone for row in each.table.to_pylist()])
     rejects = [(number, each.rejects[0].reason) for number, each in enumerate(alone) if each.rejects]
     assert [(reject.line, reject.reason) for reject in together.rejects] == rejects
+
+
+def test_a_mark_of_deletion_of_another_type() -> None:
+    """A SCHEMA that gives `_sdc_deleted_at` another type: what does not fit is a reject, as in any column."""
+    mark = {"type": ["null", "array"], "items": {"type": "integer"}}
+    schema = from_singer({"properties": {"_sdc_deleted_at": mark}}, [])
+    line = b'{"type":"RECORD","stream":"t","record":{"_sdc_deleted_at":true}}\n'
+    assert [reject.reason for reject in read(line, RecordLayout(schema.fields)).rejects] == ["not an array"]

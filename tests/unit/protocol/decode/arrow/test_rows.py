@@ -27,7 +27,8 @@ COLUMNS: list[tuple[pa.Array, list[str]]] = [
     (pa.array([Decimal("9" * 38)], pa.decimal128(38, 0)), ["9" * 38]),
     (pa.array([True, None, False]), ["true", "null", "false"]),
     (pa.array([datetime(1, 1, 1), None], pa.timestamp("us")), ['"0001-01-01T00:00:00.000000"', "null"]),
-    (pa.array([-1000], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999"']),
+    (pa.array([-1000], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999000"']),
+    (pa.array([0, 1], pa.time64("ns")), ['"00:00:00.000000000"', '"00:00:00.000000001"']),
     (pa.array([-1, 1999], pa.timestamp("ns")), ['"1969-12-31T23:59:59.999999999"', '"1970-01-01T00:00:00.000001999"']),
     (pa.array([10**15, -(10**17)], pa.timestamp("s", "UTC")), ['"1000000000000000"', '"-100000000000000000"']),
     (pa.array([-(2**63), 0], pa.timestamp("ms")), ['"-9223372036854775808"', '"1970-01-01T00:00:00.000000"']),
@@ -148,5 +149,83 @@ def test_a_row_that_is_too_large_is_refused() -> None:
         pa.array([1 << 20], pa.int32()),
         pa.DictionaryArray.from_arrays(pa.array([0] * (1 << 20), pa.int32()), pa.array([TEXT])),
     )
-    with pytest.raises(ValueError, match="a row of it has some [0-9]+ MiB, and may have 1024"):
+    with pytest.raises(ValueError, match=r"a row of it has some [0-9]+ MiB, and may have 1024"):
         list(plain_pieces(pa.RecordBatch.from_arrays([rows], ["a"])))
+
+
+def over(values: list[str | None], type_: pa.DataType) -> pa.Array:
+    return pa.ExtensionArray.from_storage(pa.json_(type_), pa.array(values, type_))
+
+
+JSON_VIEWS = over(
+    ['{"a":{"b":[1.5e400]}}', None, '{"aaaaaaaaaaaaa":1}', "[1, 2]", "3", '{"bbbbbbbbb":1}'], pa.string_view()
+)
+LISTS = pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), JSON_VIEWS)
+ODD: dict[str, tuple[pa.Array, list[str]]] = {
+    "an empty list over a list that begins later": (
+        pa.ListArray.from_arrays(
+            pa.array([0, 0], pa.int32()),
+            pa.LargeListArray.from_arrays(pa.array([2], pa.int64()), pa.array([1, 2, 3, 4])),
+        ),
+        ["[]"],
+    ),
+    "JSON as views, in a list of lists with nulls": (
+        pa.ListArray.from_arrays(pa.array([0, 1, 3, 6], pa.int32()), LISTS, mask=pa.array([False, True, False])),
+        ['[[{"a":{"b":[1.5e400]}}]]', "null", '[[[1, 2]],[3],[{"bbbbbbbbb":1}]]'],
+    ),
+    "JSON as views, in a list view": (
+        pa.ListViewArray.from_arrays(pa.array([4, 0, 3], pa.int32()), pa.array([1, 2, 0], pa.int32()), JSON_VIEWS),
+        ["[3]", '[{"a":{"b":[1.5e400]}},null]', "[]"],
+    ),
+    "a dictionary of views": (
+        pa.DictionaryArray.from_arrays(pa.array([1, 0, None]), pa.array(["a", "b" * 20], pa.string_view())),
+        [f'"{"b" * 20}"', '"a"', "null"],
+    ),
+    "runs of views": (
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int16()), pa.array(["a", None], pa.string_view())),
+        ['"a"', '"a"', "null"],
+    ),
+    "runs of runs": (
+        pa.RunEndEncodedArray.from_arrays(
+            pa.array([1, 3], pa.int32()),
+            pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([7, 8])),
+        ),
+        ["7", "8", "8"],
+    ),
+    "runs of JSON": (
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), over(["{}", "[1]"], pa.string())),
+        ["{}", "[1]"],
+    ),
+    "a map of views": (
+        pa.MapArray.from_arrays(
+            pa.array([0, 1, 2], pa.int32()),
+            pa.array(["k", "l"], pa.string_view()),
+            pa.array([b"x", None], pa.binary_view()),
+        ),
+        ['{"k":"eA=="}', '{"l":null}'],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_arrow_itself_cannot_flatten_or_take(name: str) -> None:
+    """Files that are valid, and by which its kernels fail, read foreign memory or end the process."""
+    array, texts = ODD[name]
+    batch = pa.RecordBatch.from_arrays([array], ["a"])
+    assert written(batch).splitlines() == [f'{{"a":{text}}}' for text in texts]
+    assert written(batch.slice(1)).splitlines() == [f'{{"a":{text}}}' for text in texts[1:]]
+
+
+def test_a_dictionary_of_dictionaries_is_refused() -> None:
+    """Arrow reads other values than were written."""
+    inner = pa.array([1, 2, 1]).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays([pa.DictionaryArray.from_arrays(pa.array([2, 0, 1]), inner)], ["a"])
+    with pytest.raises(ValueError, match="the column a is a dictionary of dictionaries"):
+        list(plain_pieces(batch))
+
+
+@pytest.mark.parametrize("columns", [500, 20])
+def test_columns_of_nothing_do_not_become_long_lines(columns: int) -> None:
+    """A piece is cut by what its rows are as text, too."""
+    rows = pa.RecordBatch.from_arrays([pa.nulls(65_536)] * columns, [f"c{n}" for n in range(columns)])
+    assert max(len(json_rows(piece)) for piece in plain_pieces(rows)) < 16 << 20
