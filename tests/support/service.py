@@ -32,6 +32,9 @@ class Log:
     def noted(self, text: str) -> None:
         self.texts.append(text)
 
+    def compared(self, pipeline: str, text: str, level: str = "info") -> None:
+        self.texts.append(f"{pipeline}: {text}" if level == "info" else f"{pipeline}: {level}: {text}")
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *facts: self.texts.append(name)
 

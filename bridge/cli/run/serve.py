@@ -119,6 +119,9 @@ class _Log:
     def failed(self, pipeline: str, text: str) -> None:
         self._print(f"{pipeline}: {text}", "run_not_started", level="error", pipeline=pipeline, message=text)
 
+    def compared(self, pipeline: str, text: str, level: str = "info") -> None:
+        self._print(f"{pipeline}: {text}", "comparison", level=level, pipeline=pipeline, message=text)
+
     def refused(self, error: SettingsError, stays: bool) -> None:
         outcome = "those from before stay" if stays else "the pipeline is left out"
         text = f"settings refused, {outcome}: {error.message}; {error.hint}"

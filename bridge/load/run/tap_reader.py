@@ -86,8 +86,8 @@ class TapReader:
             tasks=self._loader.tasks,
         )
         store, config = pipeline.destination.store_options, pipeline.source.config
-        told = config if isinstance(config, dict) else {}  # else a file, which only the tap reads
-        batches = Batches(spool.folder.path, store, self._loader.check, longest, told)
+        settings = config if isinstance(config, dict) else {}  # else a file, which only the tap reads
+        batches = Batches(spool.folder.path, store, self._loader.check, longest, settings)
         dispatcher = Dispatcher(
             policy, spool, plan.tables, rules, counts=self._loader.counts, batches=batches, held=plan.held
         )

@@ -17,6 +17,7 @@ from bridge.lake.log import Log
 from bridge.lake.reconciled import Proof
 from bridge.lake.storage import lake_of
 from bridge.load.maintain.corrections import Corrector
+from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.result import Counts
 from bridge.load.run.stop import Stop
 from bridge.load.run.streams import Streams
@@ -52,20 +53,27 @@ class Comparison:
     @property
     def differs(self) -> bool:
         """Whether a table is not as its source, or nobody can tell."""
-        return bool(self._wrong)
+        return bool(self._wrong or self.not_compared)
 
     @property
     def _wrong(self) -> int:
-        return len(self.not_compared) + sum(proof.differs for proof in self.proofs.values())
+        return sum(proof.differs for proof in self.proofs.values())
 
     @property
     def sentence(self) -> str:
         """Say for people what came out."""
-        through = f"through commit {self.commit} at {self.ended}"
-        if not self._wrong:
-            return f"the lake is as its source, {through}"
-        tables = "1 table is not as its" if self._wrong == 1 else f"{self._wrong:,} tables are not as their"
-        return f"{tables} source, {through}"
+        through, parts = f"through commit {self.commit} at {self.ended}", list[str]()
+        if self._wrong:
+            parts.append(f"{_tables(self._wrong)} not as {'its' if self._wrong == 1 else 'their'} source")
+        if self.not_compared:
+            parts.append(f"{_tables(len(self.not_compared))} not compared")
+        return ", ".join([*(parts or ["the lake is as its source"]), through])
+
+    def sentences(self) -> list[str]:
+        """Say it of each table of which there is more to say."""
+        lines = {name: proof.sentences() for name, proof in self.proofs.items()}
+        left = [f"{name} was not compared: {why}" for name, why in self.not_compared.items()]
+        return [f"{name}: {', '.join(texts)}" for name, texts in lines.items() if texts] + left
 
     def to_json(self) -> dict[str, Any]:
         """The comparison, as `--json` prints it."""
@@ -93,11 +101,23 @@ class Comparing:
     shown: Shown = nullcontext
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
 
+    def _check_lake(self) -> None:
+        """Raise `LakeError` for a lake that is empty and was not, `SettingsError` for one without tables.
+
+        Before anything is written: what looks empty may be the folder below a mount.
+        """
+        storage, pipeline = lake_of(self.pipeline.destination), self.pipeline
+        LastCommits(self.home, pipeline).check(storage, full=False)
+        if not TablesAt.of(Log(storage, pipeline.name), None).snapshot.stream_tables:
+            hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
+            raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
+
     def look(self) -> Comparison:
         """Extract the source once more, and compare it with the lake as it was before. Tables and STATE stay.
 
         Raises `SettingsError` for a lake without tables, `BridgeError` if the extraction fails.
         """
+        self._check_lake()
         return self._compare(TablesAt.of(Log(lake_of(self.pipeline.destination), self.pipeline.name), None), None)
 
     def apply(self) -> Comparison:
@@ -105,6 +125,7 @@ class Comparing:
 
         With `keys_only` the rows are extracted only if keys differ. Raises `PipelineHeld` while a run is alive.
         """
+        self._check_lake()
         if self.keys_only:
             keys = self.look()
             if not keys.differs:
@@ -117,9 +138,6 @@ class Comparing:
 
     def _compare(self, before: TablesAt, corrector: Corrector | None) -> Comparison:
         pipeline, tables, started = self.pipeline, before.snapshot.stream_tables, _now()
-        if not tables:
-            hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
-            raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
         merged = {stream for stream, table in tables.items() if table.upserts}
         how: dict[str, Any] = {"keys_only": self.keys_only, "merged": merged}
         with swept(pipeline, self.home, self.streams, self.stop, self.shown, **how) as source:
@@ -265,6 +283,10 @@ def _bookmark(state: Any, counts: Counts, mark: str) -> Any:
     values = reached_values(state, counts.names, mark) if mark else []
     kinds = {type(one) for one in values}
     return min(values) if len(kinds) == 1 and kinds <= {str, int} else None
+
+
+def _tables(count: int) -> str:
+    return "1 table is" if count == 1 else f"{count:,} tables are"
 
 
 def _now() -> str:

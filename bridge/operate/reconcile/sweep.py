@@ -101,8 +101,13 @@ def swept(
 @contextmanager
 def _folder(above: Path, name: str) -> Iterator[Path]:
     """A folder that only we use, and that is deleted at the end; one that a killed process left goes first."""
-    above.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (above / f"{name}.lock").open("w") as lock:
+    try:
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = (above / f"{name}.lock").open("w")
+    except OSError as error:
+        hint = "free some space there, or make it yours; SINGER_BRIDGE_HOME names another folder"
+        raise SettingsError(f"no folder for the source's rows: {error.strerror}", hint=hint, folder=above) from error
+    with opened as lock:
         try:
             flock(lock, LOCK_EX | LOCK_NB)
         except BlockingIOError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, Interrupted
 from bridge.serve.service.assignment import RunnerReport
 from bridge.serve.service.current_settings import CurrentSettings
 from bridge.serve.service.log import ServiceLog
@@ -16,10 +18,13 @@ from bridge.serve.service.runners import Runner
 from bridge.serve.service.timetable import Timetable
 from bridge.settings.options import Pipeline
 
+_HEARS = "hears"
+"""The stage of a comparison that a signal ends as it should."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduledComparison:
-    """A comparison of the service. Implements `Work`: the result that it reports is a sentence."""
+    """A comparison of the service. Implements `Work`: what it reports is a text, and as its stage the text's level."""
 
     pipeline: Pipeline
     home: Path
@@ -37,14 +42,25 @@ class ScheduledComparison:
         assert settings
         try:
             with Stop() as stop:
+                report(RunnerReport(stage=_HEARS))
                 comparing = Comparing(pipeline, self.home, stop, keys_only=settings.keys, wait=settings.WAIT)
                 outcome = comparing.apply() if settings.apply else comparing.look()
+                warnings = after_comparison(lake_of(pipeline.destination), pipeline, outcome.proofs, outcome.former)
+        except Interrupted:
+            report(RunnerReport(stage="info", result="its comparison with its source was stopped"))
+            return 0
         except BridgeError as error:
-            report(RunnerReport(result=f"not compared with its source: {error.message}; {error.hint}"))
+            text = f"not compared with its source: {error.message}; {error.hint}"
+            report(RunnerReport(stage="error", result=text))
             return error.exit_code
-        warnings = after_comparison(lake_of(pipeline.destination), pipeline, outcome.proofs, outcome.former)
-        report(RunnerReport(result="; ".join([outcome.sentence, *outcome.warnings, *warnings])))
+        text = "; ".join([outcome.sentence, *outcome.sentences(), *outcome.warnings, *warnings])
+        report(RunnerReport(stage="warning" if outcome.differs else "info", result=text))
         return 0
+
+
+def _shown(time: datetime) -> str:
+    """A time on the machine's clock, as those of the log are."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
 
 
 class Comparisons:
@@ -56,6 +72,7 @@ class Comparisons:
         self._worker = ThreadPoolExecutor(1, "comparisons")
         self._waiting = dict[str, Future[None]]()
         self._runner: Runner | None = None
+        self._hears, self._sent, self._lock = False, 0, threading.Lock()
         self._signals = list[int]()
 
     def start_due(self, now: datetime) -> None:
@@ -66,7 +83,7 @@ class Comparisons:
             if schedule := times[name]:
                 self._timetable.begin(name, schedule, now)
                 if following := self._timetable.next_run(name):
-                    self._log.noted(f"{name}: its next comparison with its source is at {following:%Y-%m-%d %H:%M}")
+                    self._log.compared(name, f"its next comparison with its source is at {_shown(following)}")
         for due in self._timetable.due(now):
             if due.pipeline not in self._waiting or self._waiting[due.pipeline].done():
                 self._waiting[due.pipeline] = self._worker.submit(self._compare, due.pipeline)
@@ -76,28 +93,50 @@ class Comparisons:
             pipeline = self._settings.fresh(name) if name in self._settings.pipelines else None
             if pipeline is None or pipeline.reconcile is None or self._signals:
                 return
-            self._log.noted(f"{name}: it is compared with its source")
-            texts: list[str] = []
+            self._log.compared(name, "it is compared with its source")
+            level, text = "error", ""
+
+            def hear(news: RunnerReport) -> None:
+                nonlocal level, text
+                if news.result:
+                    level, text = news.stage, news.result
+                self._hears = True
+                self._pass_signals()
+
+            self._hears, self._sent = False, 0
             self._runner = runner = Runner(self._home)
             try:
-                if self._signals:  # they came while it started
-                    return
-                code = runner.run(ScheduledComparison(pipeline, self._home), lambda news: texts.append(news.result))
+                self._pass_signals()  # they came while it started
+                code = runner.run(ScheduledComparison(pipeline, self._home), hear)
             finally:
                 runner.close()
                 runner.wait()
                 self._runner = None
-            text = "".join(texts) or f"the comparison with its source ended with exit code {code}"
-            self._log.noted(f"{name}: {text}") if code == 0 else self._log.failed(name, text)
+            self._log.compared(name, text or f"its comparison with its source ended with exit code {code}", level)
         except Exception as error:  # noqa: BLE001 - one that cannot be started must not end the service
-            self._log.failed(name, f"it could not be compared with its source: {type(error).__name__}: {error}")
+            text = f"it could not be compared with its source: {type(error).__name__}: {error}"
+            self._log.compared(name, text, "error")
 
-    def close(self, number: int) -> None:
-        """Begin no more, and send a signal to the one that is under way; may be called again."""
+    def close(self, number: int) -> int:
+        """Begin no more, and send a signal to the one that is under way; may be called again. Returns how many wait."""
         self._signals.append(number)
         self._worker.shutdown(wait=False, cancel_futures=True)
-        if runner := self._runner:
-            runner.signal(number)
+        for name, future in self._waiting.items():
+            if len(self._signals) == 1 and future.cancelled():
+                self._log.compared(name, "not compared with its source, the service ends")
+        self._pass_signals()
+        return int(self._runner is not None)
+
+    def _pass_signals(self) -> None:
+        """Not before it listens: Python would take the first one for itself. A second one ends it at once."""
+        with self._lock:
+            runner = self._runner
+            if runner and self._hears:
+                for number in self._signals[self._sent :]:
+                    runner.signal(number)
+                self._sent = len(self._signals)
+            elif runner and len(self._signals) > 1:
+                runner.signal(signal.SIGKILL)
 
     @property
     def is_empty(self) -> bool:

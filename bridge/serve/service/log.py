@@ -28,6 +28,9 @@ class ServiceLog(Protocol):
     def failed(self, pipeline: str, text: str) -> None:
         """A run could not even be started."""
 
+    def compared(self, pipeline: str, text: str, level: str = "info") -> None:
+        """News of a comparison with the source; a `warning`: the lake differs, an `error`: it failed."""
+
     def refused(self, error: SettingsError, stays: bool) -> None:
         """Settings are wrong. Those from before stay, or without them the pipeline is left out."""
 

@@ -63,7 +63,7 @@ class PipelineService:
         """
         with self._alone(), self._signalled(), beside:
             try:
-                scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule)
+                scheduled = sum(1 for each in self.settings.pipelines.values() if each.schedule or each.reconcile)
                 self._log.begun(len(self.settings.pipelines), scheduled)
                 while not self._signals:
                     self._step()
@@ -132,8 +132,8 @@ class PipelineService:
         self._clock.close()
         first = (self._signals or [signal.SIGTERM])[0]
         self.runs.close(first)
-        self._comparisons.close(first)
-        self._log.ending(len(self.runs.live()))
+        comparisons = self._comparisons.close(first)
+        self._log.ending(len(self.runs.live()) + comparisons)
         passed = 1
         while not (self.runs.is_empty and self._comparisons.is_empty):
             self._wait()

@@ -67,7 +67,8 @@ def test_it_is_compared_when_it_is_due(source: Source) -> None:
         )
         text = due.at(SUNDAY)
         assert "shop: it is compared with its source" in text
-        assert "shop: 1 table is not as its source, through commit 1 at " in text
+        assert "shop: warning: 1 table is not as its source, through commit 1 at " in text
+        assert "; orders: 1 key not at the source" in text
         found = proof(source)
         assert found and (found.extra, found.compared) == (1, "keys")
         assert due.at(SUNDAY + timedelta(minutes=1)) == text
@@ -79,7 +80,9 @@ def test_it_is_compared_when_it_is_due(source: Source) -> None:
 def test_it_is_applied(source: Source) -> None:
     changed(source, apply=True)
     due = Due(source.folder)
-    assert "shop: the lake is as its source, through commit 2 at " in due.at(SUNDAY)
+    text = due.at(SUNDAY)
+    assert "shop: the lake is as its source, through commit 2 at " in text
+    assert "; orders: commit 2 made it as its source: 1 extra" in text
     due.comparisons.close(signal.SIGTERM)
     assert rows(source) == [(1, "a"), (3, "c")]
 
@@ -88,7 +91,7 @@ def test_an_extraction_that_fails_is_said(source: Source) -> None:
     changed(source)
     (source.folder / "shop.jsonl").unlink()
     due = Due(source.folder)
-    assert "failed" in due.at(SUNDAY).split("\n")
+    assert "shop: error: not compared with its source: " in due.at(SUNDAY)
     due.comparisons.close(signal.SIGTERM)
     assert proof(source) is None
 
@@ -109,3 +112,42 @@ def test_the_end_of_the_service_ends_it(source: Source) -> None:
     until(lambda: due.comparisons.is_empty)
     assert time.monotonic() - began < 30
     assert not list((source.folder / ".singer-bridge/reconcile").glob("*/"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_it_listens_is_kept_for_it(source: Source, number: signal.Signals) -> None:
+    """A service that ends at once after it began: nothing is compared, and nothing committed."""
+    changed(source, apply=True)
+    due = Due(source.folder)
+    due.comparisons.start_due(SUNDAY)
+    until(lambda: "shop: it is compared with its source" in due.log.texts)
+    due.comparisons.close(number)
+    until(lambda: due.comparisons.is_empty)
+    assert due.log.texts[-1] == "shop: its comparison with its source was stopped"
+    assert rows(source) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_lake_that_is_not_mounted_stays_empty(source: Source) -> None:
+    """An empty folder where the lake was is written into by nobody, however often it is compared; runs refuse it."""
+    changed(source, apply=True)
+    lake = source.folder / "lake"
+    lake.rename(source.folder / "away")
+    lake.mkdir()
+    due = Due(source.folder)
+    for week in range(3):
+        assert "mount it, or restore it from a backup" in due.at(SUNDAY + timedelta(7 * week))
+    due.comparisons.close(signal.SIGTERM)
+    assert list(lake.iterdir()) == []
+    assert "the lake is empty" in source.typed("run shop").err
+    assert "the lake is empty" in source.typed("reconcile shop").err
+
+
+def test_a_table_of_which_the_tap_says_nothing(source: Source) -> None:
+    """It is not called different: nobody could compare it, and the log says why."""
+    changed(source)
+    (source.folder / "shop.jsonl").write_text("")
+    due = Due(source.folder)
+    text = due.at(SUNDAY)
+    assert "shop: warning: 1 table is not compared, through commit 1 at " in text
+    assert "; orders was not compared: the tap sent nothing of it, not even its SCHEMA" in text
+    due.comparisons.close(signal.SIGTERM)
