@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,6 +95,8 @@ def _plain_size(array: pa.Array) -> int:
     if _is_list(type_):
         return rows + _plain_size(_items(array)[1])
     if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        import numpy as np  # here: executors, which import this module, may have none
+
         lengths = np.frombuffer(array.buffers()[1], np.int32)[:: _VIEW // 4][array.offset :][:rows]
         return _A_VALUE * rows + int(lengths.sum(dtype=np.int64))  # of nulls, too
     return _A_VALUE * rows + int(array.nbytes)
@@ -289,6 +290,8 @@ def _items(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _without_overlaps(array: pa.Array) -> pa.Array:
     """A list view as plain lists, each of which has its own items."""
+    import numpy as np
+
     sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     starts = np.where(sizes > 0, array.offsets.to_numpy(zero_copy_only=False)[: len(array)], 0).astype(np.int64)
     before = np.concatenate(([0], np.cumsum(sizes)))
