@@ -27,17 +27,7 @@ from bridge.load.spool.spool import Spool
 from bridge.load.tap.batch_files import Batches
 from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.protocol.singer.messages import (
-    Activate,
-    Batch,
-    Message,
-    Noise,
-    Records,
-    Schema,
-    State,
-    parse,
-    version_of,
-)
+from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State, parse, version_of
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.redact import Redactor, redactor
 

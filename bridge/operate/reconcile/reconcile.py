@@ -101,37 +101,38 @@ class Comparing:
     shown: Shown = nullcontext
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
 
-    def _check_lake(self) -> None:
-        """Raise `LakeError` for a lake that is empty and was not, `SettingsError` for one without tables.
+    def _lake(self) -> TablesAt:
+        """The lake. Raises `LakeError` for one that is empty and was not, `SettingsError` for one without tables.
 
         Before anything is written: what looks empty may be the folder below a mount.
         """
         storage, pipeline = lake_of(self.pipeline.destination), self.pipeline
         LastCommits(self.home, pipeline).check(storage, full=False)
-        if not TablesAt.of(Log(storage, pipeline.name), None).snapshot.stream_tables:
+        lake = TablesAt.of(Log(storage, pipeline.name), None)
+        if not lake.snapshot.stream_tables:
             hint = f"run the pipeline first: singer-bridge run {pipeline.name}"
             raise SettingsError("there is nothing to compare: the lake has no table", hint=hint, pipeline=pipeline.name)
+        return lake
 
     def look(self) -> Comparison:
         """Extract the source once more, and compare it with the lake as it was before. Tables and STATE stay.
 
         Raises `SettingsError` for a lake without tables, `BridgeError` if the extraction fails.
         """
-        self._check_lake()
-        return self._compare(TablesAt.of(Log(lake_of(self.pipeline.destination), self.pipeline.name), None), None)
+        return self._compare(self._lake(), None)
 
     def apply(self) -> Comparison:
         """Make the tables as the source is, by one commit, and compare them again. No run may go on meanwhile.
 
         With `keys_only` the rows are extracted only if keys differ. Raises `PipelineHeld` while a run is alive.
         """
-        self._check_lake()
         if self.keys_only:
             keys = self.look()
             if not keys.differs:
                 return keys
             # The look has kept its own findings: what alerts know is what was found before it.
             return replace(replace(self, keys_only=False).apply(), former=keys.former)
+        self._lake()
         with Corrector.of(self.pipeline, self.home, self.stop, self.wait or timedelta()) as corrector:
             before = TablesAt(corrector.committer.log, corrector.committer.snapshot)
             return self._compare(before, corrector)
