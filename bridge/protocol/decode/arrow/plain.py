@@ -94,11 +94,8 @@ def _plain_size(array: pa.Array) -> int:
         return rows + items * _longest(array.values)
     if _is_list(type_):
         return rows + _plain_size(_items(array)[1])
-    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
-        import numpy as np  # here: executors, which import this module, may have none
-
-        lengths = np.frombuffer(array.buffers()[1], np.int32)[:: _VIEW // 4][array.offset :][:rows]
-        return _A_VALUE * rows + int(lengths.sum(dtype=np.int64))  # of nulls, too
+    if _is_view(type_):
+        return _A_VALUE * rows + int(_view_lengths(array).sum(dtype="int64"))  # of nulls, too
     return _A_VALUE * rows + int(array.nbytes)
 
 
@@ -107,14 +104,38 @@ def _longest(values: pa.Array) -> int:
     type_ = values.type
     if not len(values):
         return 1
+    if is_extension(type_):
+        return _longest(values.storage)
     if any(is_kind(type_) for is_kind in _TEXTS):
         return _A_VALUE + int(pc.max(pc.binary_length(values)).as_py() or 0)
+    if _is_view(type_):
+        return _A_VALUE + int(_view_lengths(values).max())
+    if pa.types.is_fixed_size_binary(type_):
+        return _A_VALUE + 2 * int(type_.byte_width)  # as text, or in base64
+    if pa.types.is_struct(type_):
+        return 1 + sum(map(_longest, values.flatten()))
+    if _is_list(type_) or _is_list_view(type_):
+        most: int = pc.max(pc.list_value_length(values)).as_py() or 0
+        return 1 + most * _longest(values.values)
     return 2 * _A_VALUE if _is_flat(type_) else _plain_size(values)
+
+
+def _view_lengths(array: pa.Array) -> Any:
+    """The bytes of each text, as an array of numpy."""
+    import numpy as np  # here: executors, which import this module, may have none
+
+    return np.frombuffer(array.buffers()[1], np.int32)[:: _VIEW // 4][array.offset :][: len(array)]
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 
 def _is_flat(type_: pa.DataType) -> bool:
     """Whether each value has its bytes, or its text, in one place."""
-    return bool(any(is_kind(type_) for is_kind in (*_PLAIN, pa.types.is_floating, pa.types.is_decimal)))
+    return bool(
+        any(is_kind(type_) for is_kind in (*_PLAIN, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date))
+    )
 
 
 def is_extension(type_: pa.DataType) -> bool:

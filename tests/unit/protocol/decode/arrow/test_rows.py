@@ -229,3 +229,30 @@ def test_columns_of_nothing_do_not_become_long_lines(columns: int) -> None:
     """A piece is cut by what its rows are as text, too."""
     rows = pa.RecordBatch.from_arrays([pa.nulls(65_536)] * columns, [f"c{n}" for n in range(columns)])
     assert max(len(json_rows(piece)) for piece in plain_pieces(rows)) < 16 << 20
+
+
+MANY: dict[str, pa.Array] = {
+    "a dictionary of views": pa.DictionaryArray.from_arrays(
+        pa.array([n % 5000 for n in range(20_000)], pa.int32()),
+        pa.array([f"category {n:010}" for n in range(5000)], pa.string_view()),
+    ),
+    "a list view of objects": pa.array(
+        [[{"a": n, "b": "x"}] for n in range(20_000)], pa.list_view(pa.struct([("a", pa.int64()), ("b", pa.string())]))
+    ),
+    "a dictionary of fixed bytes": pa.DictionaryArray.from_arrays(
+        pa.array([n % 5000 for n in range(20_000)], pa.int32()),
+        pa.array([n.to_bytes(16, "big") for n in range(5000)], pa.binary(16)),
+    ),
+    "a dictionary of lists": pa.DictionaryArray.from_arrays(
+        pa.array([n % 5000 for n in range(20_000)], pa.int32()), pa.array([[n, n] for n in range(5000)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_usual_rows_are_not_cut_small(name: str) -> None:
+    """A row is counted by what it holds, not by all that it could point to."""
+    batch = pa.RecordBatch.from_arrays([MANY[name]], ["a"])
+    pieces = list(plain_pieces(batch))
+    assert sum(piece.num_rows for piece in pieces) == 20_000
+    assert len(pieces) < 4
