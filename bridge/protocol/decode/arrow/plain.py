@@ -79,7 +79,7 @@ def _plain_size(array: pa.Array) -> int:
     type_, rows = array.type, len(array)
     if not rows:
         return 0
-    if is_extension(type_):
+    if _is_extension(type_):
         return _plain_size(array.storage)
     if pa.types.is_dictionary(type_):
         return rows * _longest(array.dictionary)
@@ -104,7 +104,7 @@ def _longest(values: pa.Array) -> int:
     type_ = values.type
     if not len(values):
         return 1
-    if is_extension(type_):
+    if _is_extension(type_):
         return _longest(values.storage)
     if any(is_kind(type_) for is_kind in _TEXTS):
         return _A_VALUE + int(pc.max(pc.binary_length(values)).as_py() or 0)
@@ -138,7 +138,7 @@ def _is_flat(type_: pa.DataType) -> bool:
     )
 
 
-def is_extension(type_: pa.DataType) -> bool:
+def _is_extension(type_: pa.DataType) -> bool:
     """Whether it stands for another type."""
     return isinstance(type_, pa.BaseExtensionType)
 
@@ -191,7 +191,7 @@ def kind_of(field: pa.Field) -> bytes | None:
 def plain(field: pa.Field, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     """A column in a plain type. Raises `ValueError` if it has none."""
     extension = _extension(field)
-    while is_extension(array.type):
+    while _is_extension(array.type):
         array = array.storage
     if pa.types.is_dictionary(array.type):
         return _decoded(field, array.dictionary, array.indices)
@@ -222,7 +222,7 @@ def _decoded(field: pa.Field, values: pa.Array, places: pa.Array) -> tuple[pa.Fi
 def _types(type_: pa.DataType) -> Iterator[pa.DataType]:
     """A type, and those inside of it."""
     yield type_
-    if is_extension(type_):
+    if _is_extension(type_):
         yield from _types(type_.storage_type)
     for place in range(type_.num_fields):
         yield from _types(type_.field(place).type)
@@ -299,14 +299,20 @@ def _nested(array: pa.Array, name: str) -> pa.Array:
 
 def _items(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Offsets of the lists, and the items to which they point: a part of the array's own, not copied."""
-    if not len(array):
-        return pa.array([0], pa.int32()), array.values.slice(0, 0)
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
         return pa.array(range(0, (len(array) + 1) * size, size or 1), pa.int32())[: len(array) + 1], items
+    offsets, start, count = _span(array)
+    return offsets, array.values.slice(start, count)
+
+
+def _span(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from 0, and where the items of a slice begin and how many they are; an empty array may have none."""
+    if not len(array):
+        return pa.array([0], pa.int32()), 0, 0
     start, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-    return pc.subtract(array.offsets, start).cast(pa.int32()), array.values.slice(start, end - start)
+    return pc.subtract(array.offsets, start).cast(pa.int32()), start, end - start
 
 
 def _without_overlaps(array: pa.Array) -> pa.Array:
@@ -334,16 +340,15 @@ def _struct(array: pa.StructArray, name: str) -> pa.Array:
 
 
 def _map(array: pa.MapArray, name: str) -> pa.Array:
-    start, keys, values = _entries(array)
+    offsets, keys, values = _entries(array)
     (key, keys), (value, values) = plain(array.type.key_field, keys), plain(array.type.item_field, values)
     if not pa.types.is_string(key.type):
         raise ValueError(f"the column {name} is a map whose keys are not texts, for which records have no form")
     pairs = pa.StructArray.from_arrays([keys, values], fields=[key.with_name("key"), value.with_name("value")])
-    offsets = pc.subtract(array.offsets, start).cast(pa.int32())
     return pa.ListArray.from_arrays(offsets, pairs, mask=null_mask(array))
 
 
-def _entries(array: pa.MapArray) -> tuple[int, pa.Array, pa.Array]:
-    """Where the entries of a slice begin, its keys and its values. Arrow's own casts of maps fail for some of these."""
-    start, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-    return start, array.keys.slice(start, end - start), array.items.slice(start, end - start)
+def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Offsets of the maps, their keys and their values. Arrow's own casts of maps fail for some of these."""
+    offsets, start, count = _span(array)
+    return offsets, array.keys.slice(start, count), array.items.slice(start, count)

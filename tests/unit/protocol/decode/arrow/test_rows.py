@@ -196,6 +196,12 @@ ODD: dict[str, tuple[pa.Array, list[str]]] = {
         pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), over(["{}", "[1]"], pa.string())),
         ["{}", "[1]"],
     ),
+    "an empty list of maps": (
+        pa.ListArray.from_arrays(
+            pa.array([0, 0, 0], pa.int32()), pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())).slice(1)
+        ),
+        ["[]", "[]"],
+    ),
     "a map of views": (
         pa.MapArray.from_arrays(
             pa.array([0, 1, 2], pa.int32()),
