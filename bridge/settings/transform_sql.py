@@ -42,7 +42,7 @@ class Kind:
 
     def slides(self, **facts: Any) -> SettingsError:
         """The error for windows that overlap."""
-        hint = "leave out how far it slides: window(at, '1 hour')"
+        hint = "leave out how far it slides: window(at, '1 hour'); a key of a view may have a window that slides"
         return self.refused("a window that slides puts a row into several windows", hint, **facts)
 
     def unclear(self) -> SettingsError:
@@ -217,8 +217,11 @@ def _is_of_struct(column: exp.Column, alias: str) -> bool:
     return isinstance(column.this, exp.Star) and column.table.lower() not in ("", alias.lower())
 
 
-def check_node(node: exp.Expr, kind: Kind) -> None:
-    """Raise `SettingsError` for a part of a statement that depends on more than its row."""
+def check_node(node: exp.Expr, kind: Kind, *, may_slide: bool = False) -> None:
+    """Raise `SettingsError` for a part of a statement that depends on more than its row.
+
+    `may_slide`: a window may slide there, so that a row is in several.
+    """
     from sqlglot import exp
 
     if isinstance(node, (exp.Query, exp.Subquery)):
@@ -228,12 +231,12 @@ def check_node(node: exp.Expr, kind: Kind) -> None:
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
         raise SettingsError(f"a {kind.name} has no parameters", hint="write the value; ${VAR} is filled in")
     if isinstance(node, exp.Func):
-        _check_function(node, kind)
+        _check_function(node, kind, may_slide=may_slide)
     if isinstance(node, exp.Cast) and CLOCK.match(node.this.name if node.this.is_string else ""):
         raise kind.refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
 
 
-def _check_function(node: exp.Func, kind: Kind) -> None:
+def _check_function(node: exp.Func, kind: Kind, *, may_slide: bool) -> None:
     from sqlglot import exp
 
     names = {node.name.lower()} if isinstance(node, exp.Anonymous) else {name.lower() for name in node.sql_names()}
@@ -243,7 +246,7 @@ def _check_function(node: exp.Func, kind: Kind) -> None:
         raise kind.refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
     if isinstance(node, exp.AggFunc):
         raise kind.refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
-    if names == {"window"} and _slides(node.expressions):
+    if names == {"window"} and not may_slide and _slides(node.expressions):
         raise kind.slides()
 
 

@@ -6,7 +6,7 @@ expressions stay as they were written; `bridge/load/views/` puts them together a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VIEW = Kind(
     "view",
-    "one stream, in backticks if its name has dots or dashes",
+    "one stream or view, in backticks if its name has dots or dashes",
     "a view is kept by adding and removing rows: a row must count the same whenever that happens",
     "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
 )
@@ -64,7 +64,7 @@ class View:
 
     name: str
     stream: str
-    """The stream behind FROM, as it is written there."""
+    """The stream behind FROM, as it is written there; or another view."""
     text: str
     keys: tuple[str, ...]
     """Names of the columns by which rows are grouped, in the order of SELECT."""
@@ -113,6 +113,35 @@ def read_view(name: str, text: str) -> View:
     columns = tuple(item.name for item in items)
     named = tuple(one for one in columns if one in keys)
     return View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+
+
+def read_views(texts: Mapping[str, str]) -> list[View]:
+    """The views of a pipeline: by name, but each after the view that it selects from.
+
+    Raises `SettingsError` for views that select from each other.
+    """
+    ordered, names = dict[str, View](), sorted(texts)
+
+    def add(name: str, *before: str) -> None:
+        if name in before:
+            circle = " -> ".join([*before[before.index(name) :], name])
+            hint = "the first of several views selects from a stream"
+            raise SettingsError(f"views select from each other: {circle}", hint=hint)
+        view = read_view(name, texts[name])
+        if view.stream in texts:
+            add(view.stream, *before, name)
+        ordered.setdefault(name, view)
+
+    for name in names:
+        add(name)
+    return list(ordered.values())
+
+
+def root_stream(name: str, texts: Mapping[str, str]) -> str:
+    """The stream whose rows are in the end in a view, by the texts of all views; another name as it is."""
+    while name in texts:
+        name = read_view(name, texts[name]).stream
+    return name
 
 
 def refuse_sessions(text: str) -> None:
@@ -311,7 +340,7 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
             raise VIEW.refused(f"{function} cannot be kept row by row; {_AVAILABLE}", column=item.name)
         hint = "keep the aggregate as a column, and compute with it in a query of the view"
         raise SettingsError("an aggregate of a view stands alone", hint=hint, column=item.name)
-    _check_nodes(node)
+    _check_nodes(node, may_slide=True)
     if not in_group:
         called = node.unalias()
         name = called.name if isinstance(called, exp.Anonymous) else ""
@@ -319,13 +348,13 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
         raise SettingsError("a column of the view is neither a key nor an aggregate", hint=hint, column=item.name)
 
 
-def _check_nodes(top: exp.Expr, passed: frozenset[int] | set[int] = frozenset()) -> None:
+def _check_nodes(top: exp.Expr, passed: frozenset[int] | set[int] = frozenset(), *, may_slide: bool = False) -> None:
     from sqlglot import exp
 
     counted = {id(one.this) for one in top.walk() if isinstance(one, exp.Count)}
     for node in top.walk():
         if id(node) not in passed:
-            check_node(node, VIEW)
+            check_node(node, VIEW, may_slide=may_slide)
         if isinstance(node, exp.Star) and id(node) not in counted:
             raise VIEW.refused("* is every column; name the ones that count")
 

@@ -42,6 +42,16 @@ from tests.support.view_formats import note_catalog
 from tests.support.view_oracle import check_commits, views_at
 
 pytestmark = pytest.mark.timeout(1500)
+SLIDING = (
+    "SELECT window(seen_at, '3 days', '1 day').start AS w, region, count(*) AS n, sum(amount) AS total, "
+    "max(amount) AS most FROM orders WHERE id > 2 GROUP BY 1, region"
+)
+DAYS = (
+    "SELECT region, count(*) AS days, sum(total) AS total, max(total) AS most, max_by(day, total) AS best "
+    "FROM by_day WHERE total > -100 GROUP BY region"
+)
+SCOPE = "SELECT 'all' AS scope, sum(days) AS days, min(total) AS least FROM days GROUP BY 1"
+CHAIN = {"by_region": ALL, "by_day": BY_DAY, "sliding": SLIDING, "days": DAYS, "a_scope": SCOPE}
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 
@@ -70,7 +80,7 @@ class Lake:
     def __init__(self, uri: str, scratch: Path, spark: Any, method: str, table_format: str, seed: int) -> None:
         self.uri, self.scratch, self.method, self.format = uri, scratch, method, table_format
         self.random, self.spark, self.number, self.version = random.Random(seed), spark, 0, 1
-        self.properties, self.views, self.checked = dict(PROPERTIES), {"by_region": ALL, "by_day": BY_DAY}, 1
+        self.properties, self.views, self.checked = dict(PROPERTIES), dict(CHAIN), 1
         self.streams: dict[str, StreamKeys] = {}
         self.few = cycle([1 << 18, 0])
         """How many rows are few: by turns a run changes views in each of the two ways."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,8 +35,18 @@ def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[lis
         connection.register("as_stored", lake.table(pipeline, name).to_table())
         stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
         connection.register(view.stream, lake.table(pipeline, view.stream).to_table())
-        selected = connection.execute(query).fetchall()
+        selected = connection.execute(_in_duckdb(query, view.stream)).fetchall()
     return _sorted(stored), _sorted(selected)
+
+
+def _in_duckdb(query: str, stream: str) -> str:
+    """A query with a window of whole days that slides by one, by a row for each window that a row is in."""
+    if not (window := re.search(r"window\((\w+), '(\d+) days', '1 day'\)\.start", query)):
+        return query
+    at, days = window.groups()
+    starts = f"unnest([date_trunc('day', {at}) - to_days(n) FOR n IN range({days})])"
+    rows = f"(SELECT *, {starts} AS _start FROM {stream} WHERE {at} IS NOT NULL) AS {stream}"
+    return query.replace(window[0], "_start").replace(f"FROM {stream}", f"FROM {rows}")
 
 
 def _sorted(rows: list[Any]) -> list[Any]:

@@ -18,8 +18,8 @@ from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.lease import lease_of
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.records import TableState
-from bridge.lake.schemas import read_schema
+from bridge.lake.records import TableChange, TableState
+from bridge.lake.schemas import columns_of
 from bridge.lake.storage import Storage
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables, names_of
@@ -123,9 +123,13 @@ def fill_again(
 
 
 def _refill(committer: Committer, views: ViewTables, names: Collection[str]) -> None:
-    refilled = (views.build(view, None, 1, anew=True) for view in views.views if view.name in names)
-    changes = [change for change in refilled if change]
-    committer.commit(committer.snapshot.pipeline_state, changes, staged=committer.snapshot.staged, reason=_REASON)
+    changes = dict[str, TableChange]()
+    for view in views.views:  # those that select from one that is filled, too
+        source = views.feeds(view, changes)
+        if (view.name in names or source) and (change := views.build(view, source, 1, anew=True)):
+            changes[view.name] = change
+    state, staged = committer.snapshot.pipeline_state, committer.snapshot.staged
+    committer.commit(state, list(changes.values()), staged=staged, reason=_REASON)
 
 
 def _checked(
@@ -150,7 +154,7 @@ def _problem(log: Log, stream: TableState | None, view: View, table: TableState,
     if stream is None or stream.schema is None:
         fix = "its stream may have another name in the lake: check it with the bridge.yaml that loads it"
         return {"problem": "there is no table of its stream", "fix": fix}
-    columns = read_schema(log.storage, log.pipeline, stream.schema).arrow
+    columns = columns_of(log.storage, log.pipeline, stream)
     typed = spark(lambda session, _context, _shipped: analysed(session, view, columns))
     refill = {"fix": _REFILL.format(view=shlex.quote(view.name)), "repairable": True}
     if TableSchema(typed.schema).hash != table.schema:

@@ -214,13 +214,13 @@ class Accounting:
 
         `replaced`: the names of views whose tables the run replaces. If one does not fit now, it may do so then.
         """
-        changes = []
-        for view in self._views.outdated:
+        changes = dict[str, TableChange]()
+        for view in self._views.views:
             may_fit_later = suppress(DataError, SettingsError)
-            with may_fit_later if view.name in replaced else self._held.holding(view.stream):
-                change = self._views.fill(view, through)
-                changes += [change] if change else []
-        return changes
+            with may_fit_later if view.name in replaced else self._held.holding(self._views.stream(view)):
+                if change := self._views.fill(view, changes, through):
+                    changes[view.name] = change
+        return list(changes.values())
 
     def commit_views(self, changes: Sequence[TableChange]) -> CommitRecord:
         """Commit filled views: the STATE and all other tables stay as they are."""
@@ -228,18 +228,22 @@ class Accounting:
         return self._committer.commit(snapshot.pipeline_state, changes, staged=snapshot.staged, reason=_FILLED)
 
     def _change_views(self, built: Mapping[str, BuiltChange], through: int) -> list[tuple[str, TableChange]]:
-        """The changes of views that follow from these of streams, each with the stream that the view selects from.
+        """The changes of views that follow from these of streams, each with the stream whose rows are in the view.
 
         A stream whose view cannot be changed is held back, if it may be.
         """
         held = self._held.names
-        streams = {stream: one.change for stream, one in built.items() if one.change and stream not in held}
+        changes = {stream: one.change for stream, one in built.items() if one.change and stream not in held}
+        streams = {stream: stream for stream in changes}
         views = [(change.stream, change) for change in self._views.former()]
         for view in self._views.views:
-            source = self._views.feeds(view, streams)
-            with self._held.holding(source.stream if source else view.stream):
-                change = self._views.build(view, source, through, rows=built[source.stream].rows if source else ())
-                views += [(source.stream if source else view.name, change)] if change else []
+            source = self._views.feeds(view, changes)
+            stream = streams[source.stream] if source else None
+            with self._held.holding(stream or self._views.stream(view)):
+                rows = built[source.stream].rows if source and source.stream in built else ()
+                if change := self._views.build(view, source, through, rows=rows):
+                    changes[view.name], streams[view.name] = change, stream or view.name
+                    views.append((streams[view.name], change))
         return views
 
     def _without_held(self, barrier: Barrier) -> Barrier:

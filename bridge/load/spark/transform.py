@@ -135,10 +135,13 @@ def first_line(error: BaseException) -> str:
     return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
 
 
-def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str]) -> None:
-    """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message."""
+def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str], *, may_slide: bool = False) -> None:
+    """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message.
+
+    `may_slide`: a row may be in several windows, each of which Spark makes a row of its own.
+    """
     name = plan.getClass().getSimpleName()
-    if name not in _NODES:
+    if name not in _NODES and not (may_slide and name == "Expand"):
         if name == "Expand":
             raise kind.slides(**facts)
         reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
@@ -148,7 +151,7 @@ def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str]) -> None:
         if name == "Filter" and expression.references().isEmpty():
             raise SettingsError(f"the {kind.name}'s WHERE names no column", hint=kind.rule, **facts)
     for child in _each(plan.children()):
-        check_plan(child, kind, facts)
+        check_plan(child, kind, facts, may_slide=may_slide)
 
 
 def _check_expression(expression: Any, kind: Kind, facts: Mapping[str, str]) -> None:

@@ -19,7 +19,10 @@ _DECIMAL = pa.decimal128(38, 0)
 
 
 class ExpressionTypes:
-    """Knows the columns of a stream, by their names in lower case, and what the view calls the stream."""
+    """Knows the columns of a stream, by their names in lower case, and what the view calls the stream.
+
+    Of a column of type null only the name is known.
+    """
 
     def __init__(self, columns: pa.Schema, alias: str) -> None:
         by_name: dict[str, list[pa.DataType]] = {}
@@ -59,7 +62,7 @@ class ExpressionTypes:
         for name in fields:
             inner = [one.type for one in type_ or () if one.name.lower() == name] if _is_struct(type_) else []
             type_ = inner[0] if len(inner) == 1 else None
-        return type_
+        return None if type_ == pa.null() else type_
 
     def _arithmetic(self, node: exp.Binary) -> pa.DataType | None:
         from sqlglot import exp

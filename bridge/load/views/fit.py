@@ -14,6 +14,9 @@ from bridge.settings.view_sql import RESERVED, VIEW, Aggregate, Key, View, ambig
 
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
+_RESULTS = dict.fromkeys(("count", "count_if"), pa.int64()) | dict.fromkeys(("bool_and", "bool_or"), pa.bool_())
+_RESULTS |= {"sum": pa.decimal128(38, 0), "avg": pa.float64()}
+"""The types of aggregates that are not those of their arguments; of decimals only that they are ones."""
 _UNITS = {"microsecond", "millisecond", "second", "minute", "hour", "day", "dayofyear", "week", "month", "quarter"}
 _UNITS |= {"year"}
 """Words that `View.needs` may have although they are no columns."""
@@ -31,6 +34,18 @@ def check_fit(view: View, columns: pa.Schema) -> None:
             check_key(types.of(item.text), item.name, view)
         else:
             check_types(item, [types.of(text) for text in item.arguments], view)
+
+
+def outline(view: View, columns: pa.Schema) -> pa.Schema:
+    """The view's own columns, for a view of it: of type null, and of decimals any, where that is not certain."""
+    types, known = ExpressionTypes(columns, view.alias), []
+    for item in view.items:
+        if isinstance(item, Key):
+            type_ = types.of(item.text)
+        else:
+            type_ = _RESULTS.get(item.function) or types.of(item.arguments[0])
+        known.append(pa.field(item.name, type_ or pa.null()))
+    return pa.schema(known)
 
 
 def check_names(view: View, columns: Collection[str]) -> None:

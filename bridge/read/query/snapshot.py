@@ -13,7 +13,7 @@ from bridge.lake.commit.state_file import read_state_file
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
-from bridge.lake.schemas import read_schema
+from bridge.lake.schemas import columns_of
 from bridge.lake.storage.parallel import parallel_map
 from bridge.read.query.dataset import PythonDataset
 from bridge.read.query.files import CommitFiles
@@ -75,11 +75,8 @@ class TablesAt:
         return PythonDataset.of(sorted(table.files), schema, files)
 
     def columns(self, table: TableState) -> pa.Schema:
-        """Its columns, without a view's hidden ones; those of a table that a rollback took back are gone."""
-        if table.schema is None:
-            return pa.schema([])
-        columns = read_schema(self.log.storage, self.log.pipeline, table.schema).arrow
-        return pa.schema([field for field in columns if not table.hides(field.name)])
+        """See `columns_of`."""
+        return columns_of(self.log.storage, self.log.pipeline, table)
 
     def raise_failed(self) -> None:
         """Raise what kept a file of a dataset from being opened, if anything did."""

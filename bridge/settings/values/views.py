@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from bridge.errors import SettingsError
 from bridge.settings.values.checked import parsed, wrong
 
 _NAME = "^[A-Za-z][A-Za-z0-9_-]{0,99}$"
@@ -27,7 +28,7 @@ def _text(value: Any) -> Any:
 
 
 def _views(views: dict[str, str]) -> dict[str, str]:
-    from bridge.settings.view_sql import read_view
+    from bridge.settings.view_sql import read_view, read_views
 
     names = [name.casefold() for name in views]
     for name, text in views.items():
@@ -39,8 +40,13 @@ def _views(views: dict[str, str]) -> dict[str, str]:
         stream = read_view(name, text).stream.casefold()
         if stream == name.casefold():
             raise wrong("a view cannot have the name of its stream", hint="give it another name", at=name)
-        if stream in names:
-            raise wrong("a view selects from a stream, not from a view", hint="select from the stream itself", at=name)
+        if stream in names and read_view(name, text).stream not in views:
+            hint = "write its name as it is: the case of letters counts"
+            raise wrong("a view has the name of another one in other letters", hint=hint, at=name)
+    try:
+        read_views(views)
+    except SettingsError as error:
+        raise wrong(error.message, hint=error.hint) from None
     return views
 
 

@@ -28,7 +28,7 @@ tables were replaced or merged, or are half loaded, it happens at once: the run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from bridge.load.run.result import Result
 from bridge.load.tap.stdin import Piped, Start
 from bridge.protocol.singer.state import is_empty
 from bridge.protocol.singer.state_edits import same
-from bridge.settings.view_sql import read_view
+from bridge.settings.view_sql import root_stream
 
 
 def same_state(one: Any, other: Any) -> bool:
@@ -124,7 +124,7 @@ class ReplayGuard:
 
     def _without(self, plan: RollbackPlan, spared: Collection[str]) -> RollbackPlan | None:
         """The rollback of uncovered rows without those of some streams."""
-        streams = {_stream_of(change) for change in plan.tables} - set(spared)
+        streams = {*_streams(plan.tables).values()} - set(spared)
         rejects = self._committer.snapshot.rejects
         self._facts = {
             "rejects": [reject for reject in self._facts["rejects"] if reject.stream in streams],
@@ -233,7 +233,9 @@ def listen(committer: Committer, piped: Piped, tick: Callable[[], None], result:
 
 def _only(undo: RollbackPlan, snapshot: Snapshot, uncovered: Collection[str]) -> RollbackPlan | None:
     """The part of a rollback that concerns these streams and their views; STATE and half loaded tables stay."""
-    tables = tuple(_without_moved(change, uncovered) for change in undo.tables if _stream_of(change) in uncovered)
+    before, after = _streams(undo.tables), _streams(undo.tables, then=True)
+    changes = [change for change in undo.tables if before[change.stream] in uncovered]
+    tables = tuple(_without_moved(change, follows=after[change.stream] in uncovered) for change in changes)
     rest = replace(undo, after=snapshot.pipeline_state, staged=snapshot.staged, tables=tables, restarted=(), dropped=())
     return rest if tables else None
 
@@ -249,16 +251,19 @@ def _may_keep(record: CommitRecord) -> bool:
     return not (is_load or record.supersedes or record.kind == "void") and record.given is UNSET
 
 
-def _stream_of(change: TableRollback) -> str:
-    """The stream of a table, also of a view's."""
-    if text := change.now.view or change.then.view:
-        return read_view(change.stream, text).stream
-    return change.stream
+def _streams(changes: Sequence[TableRollback], *, then: bool = False) -> dict[str, str]:
+    """By table the stream whose rows are in it, also in a view; `then`: by the views that there are afterwards."""
+    texts = {one.stream: one.then.view if then else one.now.view or one.then.view for one in changes}
+    views = {name: text for name, text in texts.items() if text}
+    return {one.stream: root_stream(one.stream, views) for one in changes}
 
 
-def _without_moved(change: TableRollback, uncovered: Collection[str]) -> TableRollback:
-    """The rollback of a table; of a view that selected from a stream which stays, one that has it filled anew."""
-    if not change.then.view or read_view(change.stream, change.then.view).stream in uncovered:
+def _without_moved(change: TableRollback, *, follows: bool) -> TableRollback:
+    """The rollback of a table; of a view that selected from a stream which stays, one that has it filled anew.
+
+    `follows`: the stream is rolled back, too.
+    """
+    if not change.then.view or follows:
         return change
     return replace(change, then=structs.replace(change.then, view=""))
 

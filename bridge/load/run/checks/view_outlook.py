@@ -19,11 +19,11 @@ from bridge.load.run.tables.views import names_of, not_loaded, placed
 from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.catalog_store import CatalogStore
 from bridge.load.tap.source import Source
-from bridge.load.views.fit import check_fit
+from bridge.load.views.fit import check_fit, outline
 from bridge.protocol.singer.catalog import Catalog, StreamEntry, record_name, stream_id
 from bridge.protocol.singer.selection import loaded_streams
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import View, read_view
+from bridge.settings.view_sql import View, read_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +35,30 @@ class ViewOutlook:
     unknown: tuple[View, ...] = ()
 
 
-def views_of(pipeline: Pipeline) -> list[View]:
-    """The views of the settings, by name."""
-    return [read_view(name, text) for name, text in sorted(pipeline.views.items())]
-
-
 def by_catalog(pipeline: Pipeline, home: Path) -> ViewOutlook:
     """Judge the views by the stored catalog, else by what the tap declared to the last run. Nothing is started."""
     if not pipeline.views:
         return ViewOutlook()
     catalog, is_passed = _catalog(pipeline, home)
     if catalog is None:
-        return ViewOutlook(unknown=tuple(views_of(pipeline)))
+        return ViewOutlook(unknown=tuple(read_views(pipeline.views)))
     loaded = loaded_streams(catalog, pipeline.source.select) if is_passed else {*map(stream_id, catalog["streams"])}
     entries = [entry for entry in catalog["streams"] if stream_id(entry) in loaded]
     by_name = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
     pipeline = named(pipeline, catalog)
-    faults, warnings, unknown = list[SettingsError](), list[str](), list[View]()
-    for view in views_of(pipeline):
+    faults, warnings, unknown, outlines = list[SettingsError](), list[str](), list[View](), dict[str, pa.Schema]()
+    for view in read_views(pipeline.views):
         entry = next((by_name[name] for name in names_of(pipeline, view) if name in by_name), None)
-        columns = new_columns(pipeline, catalog, entry) if entry else None
-        if entry is None and is_passed:
+        columns = new_columns(pipeline, catalog, entry) if entry else outlines.get(view.stream)
+        if entry is None and view.stream not in pipeline.views and is_passed:
             warnings.append(not_loaded(view, by_name))
         elif columns is None:
             unknown.append(view)
         else:
-            faults += certain_faults(pipeline, view, columns)
+            of_view = list(certain_faults(pipeline, view, columns))
+            faults += of_view
+            if not of_view:
+                outlines[view.name] = outline(view, columns)
     return ViewOutlook(tuple(faults), tuple(warnings), tuple(unknown))
 
 

@@ -15,7 +15,6 @@ from bridge.lake.schemas import read_schema
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
 from bridge.load.run.checks.changed_values import text_columns
-from bridge.load.run.checks.view_outlook import views_of
 from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.planning.planned_views import PlannedViews
 from bridge.load.run.planning.run_plan import RunPlan, check_start, open_bucket, plan_run
@@ -35,6 +34,7 @@ from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
 from bridge.settings.values.request import Request
+from bridge.settings.view_sql import read_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _refusal(plan: RunPlan, planner: TablePlanner, asked: Asked, result: Result)
         for name in plan.streams:
             aliases = pipeline.names_of(name)
             planner.check_table(next((alias for alias in aliases if alias in tables), aliases[-1]))
-        for one in views_of(pipeline):
+        for one in read_views(pipeline.views):
             with placed(pipeline, one):
                 planner.open_view(one)
     except BridgeError as error:

@@ -12,20 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import BridgeError, DataError, SettingsError
-from bridge.lake.schemas import read_schema
-from bridge.load.run.checks.view_outlook import certain_faults, views_of
+from bridge.lake.schemas import columns_of, read_schema
+from bridge.load.run.checks.view_outlook import certain_faults
 from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import names_of, not_loaded, placed
 from bridge.load.spark.at_need import spark_at_need
+from bridge.load.views.fit import outline
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import StreamEntry, key_properties, record_name, selected_streams, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.settings.destination import OVERWRITE
-from bridge.settings.view_sql import View
+from bridge.settings.view_sql import View, read_views, root_stream
 
 
 def _nothing(_session: Any, _context: WriteContext, _shipped: str | None) -> None:
@@ -60,6 +61,7 @@ class PlannedViews:
         entries = [entry for entry in catalog["streams"] if selected is None or stream_id(entry) in selected]
         self._entries = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
         self._has_catalog = plan.catalog is not None
+        self._outlines, self._typed = dict[str, pa.Schema](), dict[str, pa.Schema]()
         self.warnings: list[str] = []
 
     def refusal(self, *, in_spark: bool) -> BridgeError | None:
@@ -75,7 +77,7 @@ class PlannedViews:
             return error
         return None
 
-    def _ask_spark(self, views: list[tuple[View, _Columns]]) -> None:
+    def _ask_spark(self, views: list[tuple[View, _Columns | None]]) -> None:
         context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
         with spark_at_need(self._pipeline, context) as spark:
             spark(_nothing)  # if Spark cannot start, no view is to blame
@@ -85,9 +87,14 @@ class PlannedViews:
                 except SettingsError as error:
                     self._raise_or_warn(view, error)
 
-    def _uncertain(self) -> Iterator[tuple[View, _Columns]]:
-        """Yield the views that may not fit all the same, with the columns of their streams."""
-        for view in views_of(self._pipeline):
+    def _uncertain(self) -> Iterator[tuple[View, _Columns | None]]:
+        """Yield the views that may not fit all the same, with the columns of their streams; None: of another view."""
+        for view in read_views(self._pipeline.views):
+            if view.stream in self._pipeline.views:
+                columns = self._outlines.get(view.stream)
+                if columns is None or not self._refused(view, columns):
+                    yield view, None
+                continue
             entry = next((self._entries[name] for name in self._names(view) if name in self._entries), None)
             table = self._lake.table(self._names(view))
             if entry is None and table is None:
@@ -99,12 +106,18 @@ class PlannedViews:
             after = columns.after()
             existing = self._lake.tables.get(view.name)
             if after is not None and existing and existing.view == view.text and self._is_same(view, after):
-                continue
-            faults = list(certain_faults(self._pipeline, view, after)) if after is not None else []
-            for error in faults:
-                self._raise_or_warn(view, error)
-            if not faults:
+                self._outlines[view.name] = outline(view, after)
+            elif after is None or not self._refused(view, after):
                 yield view, columns
+
+    def _refused(self, view: View, columns: pa.Schema) -> bool:
+        """Whether it is certain that the view does not fit these columns; raises if the run would."""
+        faults = list(certain_faults(self._pipeline, view, columns))
+        for error in faults:
+            self._raise_or_warn(view, error)
+        if not faults:
+            self._outlines[view.name] = outline(view, columns)
+        return bool(faults)
 
     def _names(self, view: View) -> tuple[str, ...]:
         return names_of(self._pipeline, view)
@@ -135,23 +148,40 @@ class PlannedViews:
         return table is not None and table.arrow.equals(after, check_metadata=False)
 
     def _raise_or_warn(self, view: View, error: SettingsError) -> None:
-        if self._pipeline.stream(view.stream).on_error != "hold":
+        stream = root_stream(view.name, self._pipeline.views)
+        if self._pipeline.stream(stream).on_error != "hold":
             raise error
-        self.warnings.append(f"{view.stream} would be held back: {error.message}. {error.hint}")
+        self.warnings.append(f"{stream} would be held back: {error.message}. {error.hint}")
 
-    def _analysis(self, view: View, columns: _Columns) -> Callable[[Any, WriteContext, str | None], None]:
+    def _analysis(self, view: View, columns: _Columns | None) -> Callable[[Any, WriteContext, str | None], None]:
         """Work for Spark that raises as a run does, by the same analyzer."""
 
         def analyse(session: Any, _context: WriteContext, _shipped: str | None) -> None:
-            from bridge.load.spark.transform import analysed as transformed  # not before Spark is up
-            from bridge.load.spark.view_types import analysed
+            from bridge.load.spark.view_types import analysed  # not before Spark is up
 
-            made, incoming = None, columns.incoming
-            if incoming and incoming.statement is not None:
-                read, metadata = incoming.read(), incoming.metadata
-                made = transformed(session, incoming.statement, read, columns.stream, metadata=metadata)
-            if (after := columns.after(made)) is not None:
+            after = self._of_stream(session, columns) if columns else self._of_view(view.stream)
+            if after is not None:
                 with placed(self._pipeline, view):
-                    analysed(session, view, after)
+                    typed = analysed(session, view, after)
+                self._typed[view.name] = pa.schema([typed.schema.field(name) for name in view.columns])
 
         return analyse
+
+    def _of_stream(self, session: Any, columns: _Columns) -> pa.Schema | None:
+        """The columns of a stream after the run, with those that its transform makes."""
+        from bridge.load.spark.transform import analysed as transformed
+
+        made, incoming = None, columns.incoming
+        if incoming and incoming.statement is not None:
+            read, metadata = incoming.read(), incoming.metadata
+            made = transformed(session, incoming.statement, read, columns.stream, metadata=metadata)
+        return columns.after(made)
+
+    def _of_view(self, name: str) -> pa.Schema | None:
+        """The columns of a view that others select from; None if it is not known."""
+        if name in self._typed:
+            return self._typed[name]
+        table = self._lake.tables.get(name)
+        if table is None or table.view != self._pipeline.views[name]:
+            return None
+        return columns_of(self._storage, self._pipeline.name, table)

@@ -136,8 +136,11 @@ class TablePlanner:
         destination, own = self._pipeline.destination, plan.settings.partition_by
         partition_by = destination.partition_by if own is None else own
         layout = TableLayout.of(self._pipeline, plan.name, self._folder(plan.name), destination.format, partition_by)
-        feeds_view = any(read_view(*view).stream in plan.names for view in self._pipeline.views.items())
-        return replace(layout, readable=True) if feeds_view else layout
+        return replace(layout, readable=True) if self._feeds_view(*plan.names) else layout
+
+    def _feeds_view(self, *names: str) -> bool:
+        """Whether a view selects from a table of one of these names, before the commit that changes both."""
+        return any(read_view(*view).stream in names for view in self._pipeline.views.items())
 
     def _refuse_view(self, stream: str, table: TableState | None, columns: TableSchema | None) -> None:
         """Raise `SettingsError` for a stream with the name of a view, or of one that there was."""
@@ -154,7 +157,8 @@ class TablePlanner:
             if not table.view and ROWS not in columns.names:
                 raise SettingsError("a stream's table has the name of this view", hint="rename the view", view=name)
         to = self._pipeline.destination
-        self.layouts[name] = TableLayout(self._folder(name), to.format, sort_by=view.keys, file_size=to.file_size)
+        layout = TableLayout(self._folder(name), to.format, sort_by=view.keys, file_size=to.file_size)
+        self.layouts[name] = replace(layout, readable=self._feeds_view(view.name))
         self._claim(StreamPlan(name, (name,), layout=self.layouts[name]))
 
     def incoming(self, message: Schema) -> IncomingSchema:

@@ -4,6 +4,8 @@ A view is a table of the pipeline whose change says its SELECT. It is filled ane
 or none; if its stream's table is replaced; and if the columns that it reads, or has, are of other types than before.
 Otherwise the rows of the files that the commit adds to the stream's table are added to its groups, and those of the
 files that it removes are taken away. A table whose view left the settings stays as it is, and is no view any more.
+
+A view may select from another view, whose table is then its stream's: the same commit changes both, in order.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from msgspec import structs
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.commit.committer import Committer
 from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
-from bridge.lake.schemas import keep_schema, read_schema
+from bridge.lake.schemas import columns_of, keep_schema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.spark.at_need import InSpark
 from bridge.load.write.context import WriteContext
@@ -27,7 +29,7 @@ from bridge.load.write.report import RowChanges
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import View, read_view
+from bridge.settings.view_sql import View, read_views, root_stream
 
 if TYPE_CHECKING:
     from bridge.load.views.algebra import TypedView
@@ -73,8 +75,9 @@ class _Source:
 
 
 def names_of(pipeline: Pipeline, view: View) -> tuple[str, ...]:
-    """The names that the table of a view's stream may have; of several such tables the view selects from the first."""
-    return tuple(dict.fromkeys((view.stream, *pipeline.names_of(view.stream))))
+    """The names that the table behind FROM may have; of several such tables the view selects from the first."""
+    others = () if view.stream in pipeline.views else pipeline.names_of(view.stream)
+    return tuple(dict.fromkeys((view.stream, *others)))
 
 
 @contextmanager
@@ -102,16 +105,16 @@ class ViewTables:
     ) -> None:
         """Claims the views' folders. Raises `SettingsError` for a view with the name of a stream that has a table."""
         self._pipeline, self._committer, self._context, self._spark = pipeline, committer, context, spark
-        self._views = {name: read_view(name, text) for name, text in sorted(pipeline.views.items())}
+        self._views = {view.name: view for view in read_views(pipeline.views)}
         self._typed: dict[tuple[str, str], TypedView] = {}
-        self._schemas: dict[str, pa.Schema] = {}
+        self._schemas: dict[tuple[str | None, bool], pa.Schema] = {}
         for view in self._views.values():
             with placed(pipeline, view):
                 tables.open_view(view)
 
     @property
     def views(self) -> Sequence[View]:
-        """All views, by name."""
+        """All views, each after the one that it selects from."""
         return list(self._views.values())
 
     @property
@@ -119,12 +122,20 @@ class ViewTables:
         """Yield what the operator should know of views that have no table to select from."""
         tables = self._committer.snapshot.stream_tables
         for view in self._views.values():
-            if not tables.keys() & {*self.names(view)}:
+            if view.stream not in self._views and not tables.keys() & {*self._names(view)}:
                 yield not_loaded(view, tables)
 
-    def names(self, view: View) -> tuple[str, ...]:
-        """The names that the table of its stream may have."""
+    def _names(self, view: View) -> tuple[str, ...]:
         return names_of(self._pipeline, view)
+
+    def stream(self, view: View) -> str:
+        """The stream whose rows are in the end in the view."""
+        return root_stream(view.name, self._pipeline.views)
+
+    def names(self, view: View) -> tuple[str, ...]:
+        """The names that the table of this stream may have."""
+        stream = self.stream(view)
+        return tuple(dict.fromkeys((stream, *self._pipeline.names_of(stream))))
 
     def _is_outdated(self, view: View) -> bool:
         """Whether the log has another SELECT for the view, or none."""
@@ -136,15 +147,19 @@ class ViewTables:
         """The views whose stream has a table, and of which the log has another SELECT, or none."""
         return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
 
-    def fill(self, view: View, seq: int) -> TableChange | None:
+    def fill(self, view: View, others: Mapping[str, TableChange], seq: int) -> TableChange | None:
         """The change that fills a view from the table as it is; None if it lacks a column that the tap may still bring.
 
-        Raises as `build`.
+        `others`: the changes of views that the same commit fills. Raises as `build`.
         """
+        base = self._views.get(view.stream)
+        if base and base.name not in others and self._is_outdated(base):
+            return None  # it is filled once the view that it selects from is
+        change = self.feeds(view, others)
         try:
-            return self.build(view, None, seq)
+            return self.build(view, change, seq)
         except SettingsError:
-            source = self._source(view, None)
+            source = self._source(view, change)
             columns = {name.lower() for name in source.columns.names} if source else set()
             if columns.issuperset(map(str.lower, view.needs)):
                 raise
@@ -153,7 +168,7 @@ class ViewTables:
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
         """The change among these of the table that the view selects from."""
         tables = self._committer.snapshot.tables
-        return next((changes.get(name) for name in self.names(view) if name in changes or name in tables), None)
+        return next((changes.get(name) for name in self._names(view) if name in changes or name in tables), None)
 
     def build(
         self,
@@ -174,7 +189,7 @@ class ViewTables:
         if source is None:
             return None
         old, is_outdated = self._committer.snapshot.tables.get(view.name), self._is_outdated(view)
-        if change and not self._is_readable(change):
+        if change and (not self._is_readable(change) or self._is_unfilled(view, change)):
             return structs.replace(old, view="").change(view.name) if old and old.view else None
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
@@ -201,16 +216,17 @@ class ViewTables:
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""
         lake = self._committer.snapshot
-        before = lake.tables.get(change.stream) if change else lake.table(self.names(view))
+        before = lake.tables.get(change.stream) if change else lake.table(self._names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
         if after is None or after.schema is None:
             return None
-        return _Source(before, change, after, self._columns(after.schema), rows)
+        return _Source(before, change, after, self._columns(after), rows)
 
-    def _columns(self, schema: str) -> pa.Schema:
-        if schema not in self._schemas:
-            self._schemas[schema] = read_schema(self._committer.storage, self._pipeline.name, schema).arrow
-        return self._schemas[schema]
+    def _columns(self, table: TableState) -> pa.Schema:
+        key = table.schema, bool(table.view)
+        if key not in self._schemas:
+            self._schemas[key] = columns_of(self._committer.storage, self._pipeline.name, table)
+        return self._schemas[key]
 
     def _typed_view(self, view: View, source: _Source) -> TypedView:
         key = view.name, str(source.after.schema)
@@ -234,7 +250,7 @@ class ViewTables:
         needs = {name.lower() for name in view.needs}
         before, after = (
             {field.name: field.type for field in schema if field.name.lower() in needs}
-            for schema in (self._columns(source.before.schema), source.columns)
+            for schema in (self._columns(source.before), source.columns)
         )
         return before != after
 
@@ -273,6 +289,10 @@ class ViewTables:
         size = self._committer.storage.size
         return all(size(add.source) == add.size for add in change.adds if add.upload)
 
+    def _is_unfilled(self, view: View, change: TableChange) -> bool:
+        """Whether the change is of a view that is none any more after the commit."""
+        return view.stream in self._views and not change.view
+
     def former(self) -> Iterator[TableChange]:
         """Yield the changes by which tables whose views left the settings are no views any more."""
         for name, table in sorted(self._committer.snapshot.tables.items()):
@@ -281,7 +301,7 @@ class ViewTables:
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
-        streams = {name for view in self._views.values() for name in self.names(view)}
+        streams = {name for view in self._views.values() for name in self._names(view)}
         with suppress(LakeError):
             for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):
                 self._committer.storage.delete(add.source)
