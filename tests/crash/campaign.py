@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,10 +138,16 @@ class Kill:
         return f"{self.target}, {self.aim} {self.moment:.2f}"
 
 
-def plan(seed: str, count: int, targets: Sequence[str] = TARGETS) -> list[Kill]:
-    """Return so many kills: every scene once before any comes again, the order and the moments from the seed."""
+def plan(
+    seed: str, count: int, targets: Sequence[str] = TARGETS, never: Collection[tuple[str, str]] = ()
+) -> list[Kill]:
+    """Return so many kills: every scene once before any comes again, the order and the moments from the seed.
+
+    `never`: aims, each of a process, that the lake's runs do not have.
+    """
     rng = random.Random(seed)
     scenes = [scene for scene in _SCENES if {target for target, _ in scene} <= {*targets}]
+    scenes = [scene for scene in scenes if not {*scene} & {*never}]
     kills: list[Kill] = []
     while len(kills) < count:
         for scene in rng.sample(scenes, len(scenes)):

@@ -158,7 +158,7 @@ def test_a_long_siege_changes_nothing(tmp_path: Path, reader_session: Any, reque
         shape = next(shape for shape in SHAPES if shape.name == kind)
         with _bucket(server, name) if store else nullcontext() as bucket:
             project = Project(tmp_path / name, shape, bucket, added=_ADDED, **SPOOL)
-            kills = plan(f"{SEED} {name}", each, project.targets)
+            kills = plan(f"{SEED} {name}", each, project.targets, project.never)
             return _besiege(project, kills, reader_session, a_second=4).findings
 
     with ThreadPoolExecutor(LANES) as lanes:
