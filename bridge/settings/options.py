@@ -246,8 +246,8 @@ class Keys(Section):
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
     """The settings of single streams, by globs of their names."""
     views: Views = Field(default_factory=dict)
-    """Tables that each commit keeps as the `GROUP BY` of a stream, by their names: `SELECT key, ..., aggregates FROM
-    stream [WHERE ...] GROUP BY key, ...` in Spark SQL."""
+    """Tables that each commit keeps as the `GROUP BY` of a stream or of another view, by their names: `SELECT key, ...,
+    aggregates FROM stream [WHERE ...] GROUP BY key, ...` in Spark SQL."""
 
     @model_validator(mode="after")
     def _room(self) -> Keys:

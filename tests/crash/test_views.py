@@ -76,10 +76,12 @@ def test_no_death(where: str, case: str, stages: Callable[[str], Stage]) -> None
 CELLS = [
     ("local", "view, append, resumed", "publishing, with some files visible"),
     ("local", "view, upsert", "publishing, with some files visible"),
+    ("local", "view of a view", "publishing, with some files visible"),
     ("local", "view, overwrite", "publishing, after the exchange"),
     ("local", "view, new", "after the commit record"),
     ("local", "view, dropped", "after the commit record"),
     ("s3", "view, append, resumed", "publishing, with some files visible"),
+    ("s3", "view of a view", "publishing, with some files visible"),
     ("s3", "view, overwrite", "publishing, new files beside old ones"),
     ("s3", "view, new", "publishing, before the manifest"),
 ]

@@ -34,6 +34,11 @@ _BY_SIGN = {
     "by_sign": "SELECT CASE WHEN g > 0 THEN id ELSE 0 END AS place, count(*) AS n, sum(g) AS total, "
     "max(g) AS most, max_by(id, g) AS best FROM a GROUP BY place"
 }
+_SIGNS = _BY_SIGN | {
+    "a_most": "SELECT most > 0 AS gained, count(*) AS places, sum(total) AS total, max(place) AS last, "
+    "min_by(place, most) AS least FROM by_sign GROUP BY 1"
+}
+_OTHER_SIGNS = _SIGNS | {"by_sign": _BY_SIGN["by_sign"].replace("g > 0", "g > 10")}
 _BY_VALUE = {"by_value": "SELECT v, count(*) AS n FROM a GROUP BY v"}
 
 
@@ -68,6 +73,22 @@ VIEW_CASES: dict[str, Case] = {
         before=[Run(by_key(changing_at_first), load_method="upsert", views=_BY_SIGN)],
         columns=("g",),
         views=("by_sign",),
+    ),
+    "view of a view": Case(
+        Run(by_key(changing), load_method="upsert", views=_SIGNS),
+        {"a": [(1, -12), (2, -3), (3, 30)]},
+        stated(a=3),
+        before=[Run(by_key(changing_at_first), load_method="upsert", views=_SIGNS)],
+        columns=("g",),
+        views=("by_sign", "a_most"),
+    ),
+    "view of a view, another SELECT": Case(
+        Run(by_key(changing), load_method="upsert", views=_OTHER_SIGNS),
+        {"a": [(1, -12), (2, -3), (3, 30)]},
+        stated(a=3),
+        before=[Run(by_key(changing_at_first), load_method="upsert", views=_SIGNS)],
+        columns=("g",),
+        views=("by_sign", "a_most"),
     ),
     "view, overwrite": Case(
         Run(Generations(3), catalog=FULL_TABLE, views=_LATEST),

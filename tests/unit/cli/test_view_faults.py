@@ -58,7 +58,10 @@ def settings(
             "id, sum(pric) AS s",
             "the view needs a column that the stream does not have view=v stream=orders column=pric",
         ),
-        ("window(at, '1 hour', '5 minutes').start AS w, count(*) AS n", "a window that slides puts a row into several"),
+        (
+            "id, max(window(at, '1 hour', '5 minutes').end) AS n",
+            "a window that slides puts a row into several",
+        ),
         ("id, count(DISTINCT at) AS n", "not in a view: DISTINCT compares rows"),
     ],
 )
@@ -72,6 +75,38 @@ def test_a_fault_is_the_same_error_in_check_dry_run_and_run(typed: Typed, select
     assert problem["hint"]
     planned = typed("run --dry-run")
     assert (planned.code, problem["message"] in planned.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ("id, sum(mean) AS s", "sum of a float depends on the order of the rows view=w column=s"),
+        ("mean, count(*) AS n", "a float is no key view=w column=mean"),
+        ("id, max(total) AS m", "the view needs a column that the stream does not have view=w stream=v column=total"),
+    ],
+)
+def test_a_fault_of_a_view_of_a_view(typed: Typed, select: str, message: str) -> None:
+    """By the columns that the first one has."""
+    settings(v="SELECT id, avg(total) AS mean FROM orders GROUP BY id", w=f"SELECT {select} FROM v GROUP BY 1")
+    (problem,) = (done := typed("config check --json")).json["problems"]
+    assert (done.code, message in problem["message"], "bridge.yaml:7: " in problem["message"]) == (2, True, True)
+    planned = typed("run --dry-run")
+    assert (planned.code, problem["message"] in planned.err) == (2, True)
+
+
+def test_a_view_of_a_view_whose_columns_only_spark_knows(typed: Typed) -> None:
+    """The dry run asks for both; nobody warns of a stream that is not loaded."""
+    base, local = "SELECT id, max(sqrt(total)) AS r FROM orders GROUP BY id", "    spark: {master: 'local[1]'}\n"
+    settings(
+        local, v=base, w="SELECT id, max(r) AS m FROM v GROUP BY id", x="SELECT m, count(*) AS n FROM w GROUP BY m"
+    )
+    done = typed("config check --json")
+    assert (done.code, done.json["problems"], done.json["warnings"], done.json["unchecked"]) == (0, [], [], [])
+    done = typed("run --dry-run --json")
+    assert (done.code, "a float is no key" in done.json["refused"]["message"]) == (2, True)
+    settings(local, v=base, w="SELECT id, max(r) AS m FROM v GROUP BY id")
+    done = typed("run --dry-run --json")
+    assert (done.code, done.json["refused"]) == (0, None)
 
 
 def test_views_that_fit_are_no_problem(typed: Typed) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.settings.load import check
-from bridge.settings.view_sql import Aggregate, Key, read_view
+from bridge.settings.view_sql import Aggregate, Key, read_view, read_views, root_stream
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -63,12 +63,12 @@ from tests.unit.settings.settings_files import Load, pipeline_text, refused
         ("SELECT k, count(*) AS n FROM s WHERE at > timestamp 'yesterday' GROUP BY k", "'yesterday' is the time"),
         ("SELECT explode(a) AS k, count(*) AS n FROM s GROUP BY 1", "explode makes several rows of one"),
         (
-            "SELECT window(at, '1 hour', '10 minutes').start AS k, count(*) AS n FROM s GROUP BY 1",
+            "SELECT k, count(*) AS n FROM s WHERE window(at, '1 hour', '10 minutes').start > '2025' GROUP BY 1",
             "a window that slides",
         ),
         ("SELECT k, max(window(at, '2 hours', '1 hour').end) AS n FROM s GROUP BY k", "a window that slides"),
         ("SELECT k, count(*) AS n FROM s WHERE a = :b GROUP BY k", "a view has no parameters"),
-        ("SELECT k, count(*) AS n FROM public.s GROUP BY k", "a view selects FROM one stream, in backticks"),
+        ("SELECT k, count(*) AS n FROM public.s GROUP BY k", "a view selects FROM one stream or view, in backticks"),
         ("SELECT 1 AS k, count(*) AS n GROUP BY 1", "a view selects FROM one stream"),
         ("SELECT k, count(*) AS n FROM s GROUP BY k UNION SELECT 1, 2", "a view is one SELECT"),
         ("DELETE FROM s", "a view is one SELECT"),
@@ -153,7 +153,12 @@ VIEW = f"'{SELECT}'"
         (f"{{1a: {VIEW}}}", "not a name for a view", "letters, digits"),
         (f"{{a: {VIEW}, A: {VIEW}}}", "two views have one name", "case of letters"),
         (f"{{Orders: {VIEW}}}", "the name of its stream", "another name"),
-        (f"{{b: {VIEW}, c: 'SELECT n, count(*) AS m FROM b GROUP BY n'}}", "not from a view", "from the stream itself"),
+        (f"{{b: {VIEW}, c: 'SELECT n, count(*) AS m FROM B GROUP BY n'}}", "in other letters", "the case of letters"),
+        (
+            "{a: 'SELECT n, count(*) AS m FROM b GROUP BY n', b: 'SELECT m, count(*) AS n FROM a GROUP BY m'}",
+            "views select from each other: a -> b -> a",
+            "the first of several views selects from a stream",
+        ),
     ],
 )
 def test_a_wrong_view_is_refused_with_its_line(settings: Load, views: str, message: str, hint: str) -> None:
@@ -216,3 +221,11 @@ def test_session_windows_are_refused(settings: Load) -> None:
     assert "window(at, '1 hour')" in error.hint
     column = "SELECT session_window AS k, count(*) AS n FROM s GROUP BY 1"
     assert settings(pipeline_text(more=f"views: {{v: '{column}'}}")).pipeline(None).views == {"v": column}
+
+
+def test_views_come_after_those_that_they_select_from() -> None:
+    """Else by name; each knows the stream whose rows are in it."""
+    sources = {"a": "b", "b": "z", "c": "s", "z": "s"}
+    texts = {name: f"SELECT n, count(*) AS m FROM {source} GROUP BY n" for name, source in sources.items()}
+    assert [view.name for view in read_views(texts)] == ["z", "b", "a", "c"]
+    assert {root_stream(name, texts) for name in (*texts, "s")} == {"s"}

@@ -7,9 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.errors import SettingsError
+from bridge.load.spark.transform import analysed as analysed_transform
 from bridge.load.spark.view_types import analysed
 from bridge.load.views.expression_types import ExpressionTypes
-from bridge.load.views.fit import check_fit
+from bridge.load.views.fit import check_fit, outline
+from bridge.protocol.schema.table_schema import TableSchema
+from bridge.settings.transform_sql import read_transform
 from bridge.settings.view_sql import read_view
 from tests.unit.load.views.test_types import COLUMNS
 
@@ -102,8 +105,34 @@ def test_what_is_not_certain_is_left_to_spark(select: str) -> None:
     check_fit(read_view("v", f"SELECT {select} FROM s GROUP BY 1"), COLUMNS)
 
 
-def test_a_window_that_only_spark_can_read_is_refused_in_the_same_words(spark: SparkSession) -> None:
-    """As `bridge.settings.transform_sql` refuses one whose lengths are plain."""
-    text = "SELECT window(at, '1 hour', '+10 minutes').start AS w, count(*) AS n FROM s GROUP BY 1"
+@pytest.mark.parametrize("slide", ["10 minutes", "+10 minutes"])
+def test_a_window_slides_as_a_key_only(spark: SparkSession, slide: str) -> None:
+    """Also one whose lengths only Spark can read: Spark makes a row of each window that a row is in."""
+    window = f"window(at, '1 hour', '{slide}').start"
+    typed = analysed(spark, read_view("v", f"SELECT {window} AS w, count(*) AS n FROM s GROUP BY w"), COLUMNS)
+    assert typed.view.keys == ("w",)
     with pytest.raises(SettingsError, match="a window that slides puts a row into several windows"):
-        analysed(spark, read_view("v", text), COLUMNS)
+        analysed_transform(
+            spark, read_transform(f"SELECT {window} AS w FROM stream"), TableSchema(COLUMNS), "s", metadata=False
+        )
+
+
+def test_what_is_certain_of_a_view_s_columns() -> None:
+    """A view of the view is judged by them: of other expressions only the names are known."""
+    text = (
+        "SELECT id, lower(name) AS low, count(*) AS n, sum(id) AS total, avg(id) AS mean, bool_or(ok) AS any_ok, "
+        "min(score) AS least, max_by(id, at) AS last FROM s GROUP BY id, 2"
+    )
+    columns = outline(read_view("v", text), COLUMNS)
+    assert [str(field.type) for field in columns] == (
+        ["int64", "null", "int64", "decimal128(38, 0)", "double", "bool", "double", "int64"]
+    )
+    check_fit(read_view("w", "SELECT low, sum(total) AS t FROM v GROUP BY low"), columns)
+    for select, message in (
+        ("n, sum(least) AS t", "sum of a float"),
+        ("least, count(*) AS t", "a float is no key"),
+        ("id, sum(any_ok) AS t", "sum takes numbers"),
+        ("id, max(score) AS t", "a column that the stream does not have"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            check_fit(read_view("w", f"SELECT {select} FROM v GROUP BY 1"), columns)
