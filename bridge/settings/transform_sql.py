@@ -45,6 +45,15 @@ class Kind:
         hint = "leave out how far it slides: window(at, '1 hour'); a key of a view may have a window that slides"
         return self.refused("a window that slides puts a row into several windows", hint, **facts)
 
+    def check_time(self, text: str, **facts: Any) -> None:
+        """Raise `SettingsError` for a text that Spark takes for the time of the run when it casts a constant."""
+        if _CLOCK.match(text):
+            raise self.refused(f"'{text}' is {_NOT_OF_A_ROW['now']}", **facts)
+
+    def refuses(self, expression: str) -> bool:
+        """Whether a class of Spark's, by its name, is of a function that does not look at the row alone."""
+        return expression.lower() in {name.replace("_", "") for name in _NOT_OF_A_ROW}
+
     def unclear(self) -> SettingsError:
         """The error for a statement whose tokens disagree with the parsed statement."""
         return SettingsError(f"the {self.name}'s form is not understood", hint=f"write it simply, {self.example}")
@@ -79,7 +88,7 @@ CLAUSES = {
     "hint": "hints are for joins",
 }
 
-NOT_OF_A_ROW: dict[str, str] = dict.fromkeys(
+_NOT_OF_A_ROW: dict[str, str] = dict.fromkeys(
     [
         "rand",
         "randn",
@@ -99,11 +108,11 @@ NOT_OF_A_ROW: dict[str, str] = dict.fromkeys(
     ],
     "not the same each time",
 )
-NOT_OF_A_ROW |= dict.fromkeys(
+_NOT_OF_A_ROW |= dict.fromkeys(
     ["current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time", "getdate", "sysdate"],
     "the time of the run; add_record_metadata gives _sdc_received_at",
 )
-NOT_OF_A_ROW |= dict.fromkeys(
+_NOT_OF_A_ROW |= dict.fromkeys(
     [
         "current_user",
         "user",
@@ -116,7 +125,7 @@ NOT_OF_A_ROW |= dict.fromkeys(
     ],
     "of the session, not of the row",
 )
-NOT_OF_A_ROW |= dict.fromkeys(
+_NOT_OF_A_ROW |= dict.fromkeys(
     ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"],
     "makes several rows of one",
 )
@@ -126,8 +135,7 @@ _LENGTHS = {"week": 604_800_000_000, "day": 86_400_000_000, "hour": 3_600_000_00
 _LENGTHS |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
 _LENGTH = re.compile(rf"([0-9]+)\s+({'|'.join(_LENGTHS)})s?\s*")
 
-CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
-"""Texts that Spark takes for a time when it casts a constant."""
+_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)\b", re.IGNORECASE)
 
 
 def quoted(name: str) -> str:
@@ -232,18 +240,18 @@ def check_node(node: exp.Expr, kind: Kind, *, may_slide: bool = False) -> None:
         raise SettingsError(f"a {kind.name} has no parameters", hint="write the value; ${VAR} is filled in")
     if isinstance(node, exp.Func):
         _check_function(node, kind, may_slide=may_slide)
-    if isinstance(node, exp.Cast) and CLOCK.match(node.this.name if node.this.is_string else ""):
-        raise kind.refused(f"'{node.this.name}' is {NOT_OF_A_ROW['now']}")
+    if isinstance(node, exp.Cast) and node.this.is_string:
+        kind.check_time(node.this.name)
 
 
 def _check_function(node: exp.Func, kind: Kind, *, may_slide: bool) -> None:
     from sqlglot import exp
 
     names = {node.name.lower()} if isinstance(node, exp.Anonymous) else {name.lower() for name in node.sql_names()}
-    for name in sorted(names & NOT_OF_A_ROW.keys()):
-        raise kind.refused(f"{name} is {NOT_OF_A_ROW[name]}".replace("is makes", "makes"))
+    for name in sorted(names & _NOT_OF_A_ROW.keys()):
+        raise kind.refused(f"{name} is {_NOT_OF_A_ROW[name]}".replace("is makes", "makes"))
     if isinstance(node, exp.UDTF):
-        raise kind.refused(f"{node.sql_name().lower()} {NOT_OF_A_ROW['explode']}")
+        raise kind.refused(f"{node.sql_name().lower()} {_NOT_OF_A_ROW['explode']}")
     if isinstance(node, exp.AggFunc):
         raise kind.refused(f"{node.sql_name().lower()} is an aggregate: it gathers rows")
     if names == {"window"} and not may_slide and _slides(node.expressions):

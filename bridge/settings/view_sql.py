@@ -6,7 +6,7 @@ expressions stay as they were written; `bridge/load/views/` puts them together a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -85,6 +85,13 @@ class View:
     def aggregates(self) -> tuple[Aggregate, ...]:
         return tuple(item for item in self.items if isinstance(item, Aggregate))
 
+    def check_names(self, columns: Collection[str], **facts: str) -> None:
+        """Raise `SettingsError` if a name in GROUP BY is a column of the view, and of the stream with these columns."""
+        if clash := next((one for one in self.by_name if one.lower() in map(str.lower, columns)), None):
+            hint = "write its place in SELECT instead, such as GROUP BY 1, or give the view's column another name"
+            reason = "a name in GROUP BY is a column of the stream, and another one of the view"
+            raise SettingsError(reason, hint=hint, **facts, name=clash)
+
 
 @lru_cache(100)
 def read_view(name: str, text: str) -> View:
@@ -103,8 +110,6 @@ def read_view(name: str, text: str) -> View:
     if not any(isinstance(item, Aggregate) for item in items):
         raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {_AVAILABLE}")
     _check_names([item.name for item in items])
-    if clash := next((one for one in by_name if one.lower() in map(str.lower, needs)), None):
-        raise ambiguous(clash)
     where = None
     if (clause := select.args.get("where")) is not None:
         where = _words(parts.where, text)
@@ -112,7 +117,9 @@ def read_view(name: str, text: str) -> View:
         _check_nodes(clause.this)
     columns = tuple(item.name for item in items)
     named = tuple(one for one in columns if one in keys)
-    return View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+    view = View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+    view.check_names(needs)
+    return view
 
 
 def read_views(texts: Mapping[str, str]) -> list[View]:
@@ -151,13 +158,6 @@ def refuse_sessions(text: str) -> None:
         if token.text.lower() == "session_window" and after.token_type.name == "L_PAREN":
             hint = "use a window of a fixed length: window(at, '1 hour').start AS hour"
             raise VIEW.refused("where a session ends, other rows decide", hint)
-
-
-def ambiguous(name: str, **facts: str) -> SettingsError:
-    """The error for a name in GROUP BY that is both a column of the view and one of the stream."""
-    hint = "write its place in SELECT instead, such as GROUP BY 1, or give the view's column another name"
-    reason = "a name in GROUP BY is a column of the stream, and another one of the view"
-    return SettingsError(reason, hint=hint, **facts, name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from bridge.cli.selection import ChosenPipeline, Selection
 from bridge.cli.show import as_json, console, count, count_of, marked, note, print_table
 from bridge.cli.survey import one_or_all, pipeline_names
 from bridge.errors import SettingsError, did_you_mean
-from bridge.lake.records import HIDDEN
 from bridge.read.query.values import cell, json_value
 
 if TYPE_CHECKING:
@@ -158,19 +157,15 @@ def _say(one: CheckedView) -> None:
 
 def _sides(difference: KeyDifference) -> str:
     """The rows of a key that only one side has; of hidden columns only if no other differs."""
-    sides = {"only the view has": difference.stored, "only its SELECT gives": difference.selected}
-    shown = {words: [_visible(row) for row in rows] for words, rows in sides.items()}
-    if len({str(rows) for rows in shown.values()}) == 1:
-        shown = sides
+    shown = difference.visible
+    if shown.stored == shown.selected:
+        shown = difference
+    sides = {"only the view has": shown.stored, "only its SELECT gives": shown.selected}
     texts = {
         words: [_pairs({name: value for name, value in row.items() if name not in difference.key}) for row in rows]
-        for words, rows in shown.items()
+        for words, rows in sides.items()
     }
     return "; ".join(f"{words} {' and '.join(rows)}" for words, rows in texts.items() if rows)
-
-
-def _visible(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(HIDDEN)}
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.lease import lease_of
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.records import TableChange, TableState
+from bridge.lake.records import HIDDEN, TableChange, TableState
 from bridge.lake.schemas import columns_of
 from bridge.lake.storage import Storage
 from bridge.load.run.tables.table_plan import TablePlanner
@@ -45,6 +45,15 @@ class KeyDifference:
     key: dict[str, Any]
     stored: list[dict[str, Any]]
     selected: list[dict[str, Any]]
+
+    @property
+    def visible(self) -> KeyDifference:
+        """The rows without hidden columns."""
+        stored, selected = (
+            [{name: value for name, value in row.items() if not name.startswith(HIDDEN)} for row in rows]
+            for rows in (self.stored, self.selected)
+        )
+        return KeyDifference(self.key, stored, selected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.metadata_columns import METADATA, visible
 from bridge.protocol.schema.json_schema import EXTRA, source
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import CLOCK, NOT_OF_A_ROW, TRANSFORM, Kind, Statement, quoted_column
+from bridge.settings.transform_sql import TRANSFORM, Kind, Statement, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,6 @@ OF_A_RECORD = frozenset(
     }
 )
 """The names of the errors that pyspark raises where an expression cannot take a value."""
-_OF_SESSION = frozenset(name.replace("_", "") for name in NOT_OF_A_ROW)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
@@ -156,7 +155,7 @@ def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str], *, may_slide: bo
 
 def _check_expression(expression: Any, kind: Kind, facts: Mapping[str, str]) -> None:
     name = expression.getClass().getSimpleName()
-    if name.lower() in _OF_SESSION or name.startswith("Current"):
+    if kind.refuses(name) or name.startswith("Current"):
         raise kind.refused(f"{expression.prettyName()} is not of the row", **facts)
     if name in ("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"):
         raise kind.refused("a subquery reads other rows", **facts)
@@ -181,10 +180,8 @@ def _check_cast(cast: Any, kind: Kind, facts: Mapping[str, str]) -> None:
     text = cast.child()
     if cast.dataType().typeName() not in _TIMES or not text.dataType().typeName().startswith("string"):
         return
-    if not text.foldable() or (value := _constant(text, kind, facts)) is None:
-        return
-    if CLOCK.match(value):
-        raise kind.refused(f"'{value}' is {NOT_OF_A_ROW['now']}", **facts)
+    if text.foldable() and (value := _constant(text, kind, facts)) is not None:
+        kind.check_time(value, **facts)
 
 
 def _constant(text: Any, kind: Kind, facts: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from bridge.errors import SettingsError, did_you_mean
 from bridge.load.views.expression_types import ExpressionTypes
 from bridge.protocol.schema.json_schema import DELETED_AT
 from bridge.settings.transform_sql import quoted_column
-from bridge.settings.view_sql import RESERVED, VIEW, Aggregate, Key, View, ambiguous
+from bridge.settings.view_sql import RESERVED, VIEW, Aggregate, Key, View
 
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
@@ -51,8 +51,7 @@ def outline(view: View, columns: pa.Schema) -> pa.Schema:
 def check_names(view: View, columns: Collection[str]) -> None:
     """Raise `SettingsError` for names that mean something else in the view than they do in the stream."""
     facts = {"view": view.name, "stream": view.stream}
-    if clash := next((one for one in view.by_name if one.lower() in map(str.lower, columns)), None):
-        raise ambiguous(clash, **facts)
+    view.check_names(columns, **facts)
     if error := quoted_column(view.text, columns, VIEW, **facts):
         raise error
 
