@@ -384,6 +384,8 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     so `UNSET` stands for an absent key."""
     reason: str | None = None
     """Why it was made, for people. Absent in `data` and `fence`."""
+    looked_up: dict[str, Count] = {}
+    """By pipeline, the commit in whose tables the rows of a `transform` were looked up. Absent: in none."""
     snapshot: dict[str, TableState] | None = None
     """All tables by stream after this commit, so that reading the lake starts here. In every 100th record only."""
     moved: dict[str, str] | None = None

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import SettingsError
+from bridge.settings.lookup_sql import Lookup, read_lookups
+from bridge.settings.tokens import Token, place_of_from, tokens_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
-
-Token = Any
-"""sqlglot's token, which it does not export by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,6 @@ CLAUSES = {
     "limit": "LIMIT counts rows",
     "offset": "OFFSET counts rows",
     "fetch": "FETCH counts rows",
-    "joins": "a join needs another table",
     "laterals": "LATERAL VIEW makes several rows of one",
     "pivots": "PIVOT gathers rows",
     "sample": "TABLESAMPLE takes rows by chance",
@@ -149,9 +147,10 @@ class Statement:
 
     text: str
     alias: str
+    lookups: tuple[Lookup, ...] = ()
 
-    def over(self, view: str, columns: Sequence[str], hidden: str) -> str:
-        """The statement over a view with these columns. It also selects the column `hidden`."""
+    def over(self, view: str, columns: Sequence[str], hidden: str, others: Sequence[str] = ()) -> str:
+        """The statement over a view with these columns, and `others` for its look-ups. It also selects `hidden`."""
         tokens = tokens_of(self.text)
         at = place_of_from(tokens)
         edits = [(tokens[at].start, tokens[at].start, f", {quoted(self.alias)}.{quoted(hidden)} ")]
@@ -159,6 +158,9 @@ class Statement:
         named = len(tokens) > at + 2 and tokens[at + 2].token_type.name in ("ALIAS", "VAR", "IDENTIFIER")
         edits.append((table.start, table.end + 1, quoted(view) + ("" if named else f" AS {quoted(self.alias)}")))
         edits += _stars(tokens, self.alias, columns)
+        for lookup, other in zip(self.lookups, others, strict=True):
+            alias = "" if lookup.is_aliased else f" AS {quoted(lookup.alias)}"
+            edits.append((lookup.start, lookup.end, quoted(other) + alias))
         text = self.text
         for start, end, new in sorted(edits, reverse=True):
             text = text[:start] + new + text[end:]
@@ -200,7 +202,7 @@ def read_select(text: str, kind: Kind, clauses: Mapping[str, str]) -> tuple[exp.
         raise kind.refused("a subquery reads other rows")
     if not isinstance(table, exp.Table) or table.db or not table.this.name:
         raise kind.not_from()
-    if any(table.args.get(clause) for clause in ("joins", "pivots", "sample", "laterals", "version", "hints")):
+    if any(table.args.get(clause) for clause in ("pivots", "sample", "laterals", "version", "hints")):
         raise kind.refused("only the stream's own rows are read")
     return select, table
 
@@ -216,7 +218,7 @@ def _placed(text: str, alias: str, select: exp.Select) -> Statement:
     others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
     if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others:
         raise TRANSFORM.unclear()
-    return Statement(text, alias)
+    return Statement(text, alias, read_lookups(select, alias, tokens[at:]))
 
 
 def _is_of_struct(column: exp.Column, alias: str) -> bool:
@@ -271,13 +273,6 @@ def _microseconds(text: str) -> int | None:
     return sum(int(number) * _LENGTHS[unit] for number, unit in parts) if is_whole else None
 
 
-def tokens_of(text: str) -> list[Token]:
-    """The tokens of a statement, each with its `text`, and `start` and `end`, its first and last character."""
-    from sqlglot import tokenize
-
-    return list(tokenize(text, read="spark"))
-
-
 def quoted_column(text: str, columns: Iterable[str], kind: Kind, **facts: str) -> SettingsError | None:
     """The error for a text in double quotes that is the name of a column.
 
@@ -291,17 +286,6 @@ def quoted_column(text: str, columns: Iterable[str], kind: Kind, **facts: str) -
             what = f"a {kind.name} has the name of a column in double quotes, which is a text in Spark SQL"
             return SettingsError(what, hint=hint, **facts, column=name)
     return None
-
-
-def place_of_from(tokens: Sequence[Token]) -> int:
-    """The place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
-    depth = 0
-    for place, token in enumerate(tokens):
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if kind == "FROM" and not depth and tokens[place - 1].token_type.name != "DISTINCT":
-            return place
-    return -1
 
 
 def _stars(tokens: Sequence[Token], alias: str, columns: Iterable[str]) -> list[tuple[int, int, str]]:

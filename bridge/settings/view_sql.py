@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.settings.transform_sql import CLAUSES, Kind, Token, check_node, place_of_from, read_select, tokens_of
+from bridge.settings.tokens import Token, outside, place_of_from, tokens_of
+from bridge.settings.transform_sql import CLAUSES, Kind, check_node, read_select
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -33,6 +34,7 @@ RESERVED = ("_view_", "_sdc_")
 """How the names of columns begin that the bridge itself writes."""
 
 _CLAUSES = {clause: reason for clause, reason in CLAUSES.items() if clause != "group"} | {
+    "joins": "the other table's rows change, too; a transform looks rows up, and a view has what it made of them",
     "having": "HAVING leaves out groups; a query of the view can do that",
     "order": "ORDER BY sorts rows; a view's files are sorted by its keys",
     "limit": "LIMIT leaves out groups; a query of the view can do that",
@@ -179,24 +181,13 @@ class _Parts:
 
 
 def _clauses(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
-    for place, kind in _outside(tokens):
+    for place, kind in outside(tokens):
         if kind in ("WHERE", "GROUP_BY"):
             yield kind, place
 
 
-def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
-    """Place and kind of each token outside of brackets."""
-    depth = 0
-    for place, token in enumerate(tokens):
-        kind = token.token_type.name
-        depth -= kind in ("R_PAREN", "R_BRACKET", "R_BRACE")
-        if not depth:
-            yield place, kind
-        depth += kind in ("L_PAREN", "L_BRACKET", "L_BRACE")
-
-
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    commas = [place for place, kind in _outside(tokens) if kind == "COMMA"]
+    commas = [place for place, kind in outside(tokens) if kind == "COMMA"]
     starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
     return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
 
@@ -245,7 +236,7 @@ def _item(node: exp.Expr, tokens: list[Token], text: str) -> Key | Aggregate:
 def _aggregate(name: str, tokens: list[Token], text: str) -> Aggregate | None:
     """`function(...)` or `function(...) FILTER (WHERE ...)`; None for anything else."""
     function = tokens[0].text.lower()
-    closed = [place for place, kind in _outside(tokens) if kind == "R_PAREN"]
+    closed = [place for place, kind in outside(tokens) if kind == "R_PAREN"]
     kinds = [token.token_type.name for token in tokens]
     if function not in AGGREGATES or kinds[1:2] != ["L_PAREN"] or not closed:
         return None

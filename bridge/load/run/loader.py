@@ -25,6 +25,7 @@ from bridge.load.run.plan import LoadPlan
 from bridge.load.run.result import Counts
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.log import tail
+from bridge.load.spark.lookups import Lookups
 from bridge.load.spark.query import Engine, Finished
 from bridge.load.spool.spool import Spool
 from bridge.load.tap.pipe import READ_BYTES
@@ -56,6 +57,7 @@ class Loader:
         in_bucket = plan.pipeline.spool_in_bucket
         self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder, in_bucket=in_bucket)
         self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
+        self._lookups = Lookups(plan.committer.storage, self._context, plan.committer.snapshot)
         self._engine = self._new_engine()
         self._views = ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None, full=plan.full)
@@ -81,7 +83,8 @@ class Loader:
     def _new_engine(self) -> Engine:
         spark, scratch = self._pipeline.spark, self._plan.scratch
         log, small = scratch.spark_log, spark.small_bytes
-        return Engine(spark.master, spark.conf, self.spool, scratch.spark, log, self._context, small=small)
+        context, lookups = self._context, self._lookups
+        return Engine(spark.master, spark.conf, self.spool, scratch.spark, log, context, lookups=lookups, small=small)
 
     @property
     def tasks(self) -> int:
@@ -246,6 +249,7 @@ class Loader:
 
     def _commit(self, prepared: PreparedCommit) -> None:
         fields: dict[str, Any] = {"reason": self._plan.reason} if self._plan.reason else {}
+        fields |= {"looked_up": commits} if (commits := self._lookups.commits) else {}
         if record := self._accounting.commit(prepared, **fields):
             self._note(record)
         if prepared.refusal:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from bridge.load.spark.lookups import Lookups
     from bridge.load.spark.session import Session
     from bridge.load.spark.transform import TransformPlan
     from bridge.protocol.schema.table_schema import TableSchema
@@ -85,11 +86,12 @@ class Engine:
         log: Path,
         context: WriteContext,
         *,
+        lookups: Lookups,
         small: int = 0,
     ) -> None:
         self._master, self._conf = master, conf
         self._spool, self._scratch, self._log, self._context = spool, scratch, log, context
-        self._small = small
+        self._small, self._lookups = small, lookups
         self._turn = threading.RLock()
         self._waiting = deque[SealedBatch]()
         self._here: SealedBatch | None = None  # this process loads it
@@ -224,7 +226,10 @@ class Engine:
         assert self._session is not None
         metadata = self._context.layouts[stream].metadata
         try:
-            return analysed(self._session.spark, statement, read, stream, metadata=metadata)
+            made = analysed(self._session.spark, statement, read, stream, metadata=metadata, lookups=self._lookups)
+            for lookup in statement.lookups:
+                self._lookups.rows(lookup)  # not while a batch is on its way: the run says what is wrong with it
+            return made
         except (Py4JError, OSError) as error:
             hint = "the system may have killed it, for want of memory: `singer-bridge runs show --logs`; run again"
             raise EngineError("Spark ended while it looked at a transform", hint=hint, stream=stream) from error
@@ -351,7 +356,7 @@ class Engine:
         for plan in (self._plans[each] for each in pairs if each in self._plans):
             from bridge.load.spark.transform import reports_of
 
-            rows += reports_of(frame, plan, context, self._shipped)
+            rows += reports_of(frame, plan, context, self._shipped, self._lookups)
         return rows
 
     def _deliver(self, rows: list[Any], more: list[Any]) -> None:

@@ -1,21 +1,23 @@
 """Streams whose rows Spark SQL transforms: the resulting columns are known and checked before the first row is stored.
 
 Decoding, statement and writing are one Spark job without a shuffle: one Python worker decodes bundles, Spark works row
-by row, and a second worker writes. The first worker's counts reach the second one in a file of this task's attempt, so
-only rows go through the statement.
+by row, and a second worker writes. Tables of look-ups are broadcast, so that no row moves. The first worker's counts
+reach the second one in a file of this task's attempt, so only rows go through the statement.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import broadcast
 
 from bridge.errors import DataError, SettingsError
+from bridge.load.spark.lookups import Lookups
 from bridge.load.spark.rows import hidden_type
 from bridge.load.spark.shipping import executor_rows, map_in_arrow
 from bridge.load.spark.types import arrow_field, spark_schema
@@ -34,7 +36,9 @@ HIDDEN = "_sdc_bridge_row"
 
 _NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation", "MapInArrow"})
 _RULES = "spark.sql.optimizer.excludedRules"
+_ADAPTIVE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_ADAPTIVE = "org.apache.spark.sql.execution.adaptive."
 OF_A_RECORD = frozenset(
     {
         "ArithmeticException",
@@ -74,50 +78,66 @@ def rows_schema(read: TableSchema, *, metadata: bool) -> pa.Schema:
     return pa.schema([*seen, pa.field(HIDDEN, hidden_type(hidden))])
 
 
-def analysed(spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool) -> pa.Schema:
+def analysed(
+    spark: SparkSession, statement: Statement, read: TableSchema, stream: str, *, metadata: bool, lookups: Lookups
+) -> pa.Schema:
     """The columns that a statement results in. Raises `SettingsError` with Spark's message or our reason."""
     fields = visible(read.arrow, metadata=metadata)
     if misquoted := quoted_column(statement.text, [field.name for field in fields], TRANSFORM, stream=stream):
         raise misquoted
     columns = spark_schema(rows_schema(read, metadata=metadata))
     try:
-        frame = _over(spark.createDataFrame([], columns), statement, fields)
+        others = [lookups.columns(each).empty_table() for each in statement.lookups]
+        frame = _over(spark.createDataFrame([], columns), statement, fields, others)
         plan = frame._jdf.queryExecution().analyzed()
         made = frame.schema
     except PySparkException as error:
         raise SettingsError("the transform does not fit the stream", hint=first_line(error), stream=stream) from None
-    check_plan(plan, TRANSFORM, {"stream": stream})
+    check_plan(plan, TRANSFORM, {"stream": stream}, looks_up=bool(statement.lookups))
     return _columns([each for each in made if each.name != HIDDEN], read, stream, metadata=metadata)
 
 
-def reports_of(frame: DataFrame, plan: TransformPlan, context: WriteContext, shipped: str | None) -> list[Any]:
+def reports_of(
+    frame: DataFrame, plan: TransformPlan, context: WriteContext, shipped: str | None, lookups: Lookups
+) -> list[Any]:
     """Load the rows of a plan's stream in these bundles, and return the reports.
 
     Raises `DataError` for a record on which the statement fails.
     """
     session = frame.sparkSession
     # Spark would not read at all if a condition is always false, but every segment must be accounted for.
-    rules = {f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation"}
-    rules.update(rule for rule in (session.conf.get(_RULES, None) or "").split(",") if rule)
-    session.conf.set(_RULES, ",".join(sorted(rules)))
+    _leave_out(session, _RULES, f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation")
+    _leave_out(session, _ADAPTIVE_RULES, f"{_ADAPTIVE}AQEPropagateEmptyRelation")
     columns = rows_schema(plan.read, metadata=plan.metadata)
     decode = executor_rows("decode_rows", shipped, context, plan, columns)
     store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
     rows = map_in_arrow(frame, decode, spark_schema(columns))
     try:
-        made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata))
+        others = [lookups.rows(each) for each in plan.statement.lookups]
+        made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata), others)
         return list(map_in_arrow(made, store, REPORTS).collect())
     except PySparkException as error:
         raise _failed(error, plan.stream) or error from error
 
 
-def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field]) -> DataFrame:
-    view = f"singer_bridge_{uuid.uuid4().hex}"  # the next SCHEMA may be analysed while a batch is on its way
-    frame.createOrReplaceTempView(view)
+def _leave_out(session: SparkSession, key: str, *rules: str) -> None:
+    others = (session.conf.get(key, None) or "").split(",")
+    session.conf.set(key, ",".join(sorted({*rules, *filter(None, others)})))
+
+
+def _over(frame: DataFrame, statement: Statement, fields: Iterable[pa.Field], others: Sequence[pa.Table]) -> DataFrame:
+    """The statement over these rows, and over `others`, the tables of its look-ups."""
+    session = frame.sparkSession
+    frames = [frame, *(broadcast(session.createDataFrame(each, spark_schema(each.schema))) for each in others)]
+    # the next SCHEMA may be analysed while a batch is on its way
+    views = [f"singer_bridge_{uuid.uuid4().hex}" for _ in frames]
+    for each, view in zip(frames, views, strict=True):
+        each.createOrReplaceTempView(view)
     try:
-        return frame.sparkSession.sql(statement.over(view, [field.name for field in fields], HIDDEN))
+        return session.sql(statement.over(views[0], [field.name for field in fields], HIDDEN, views[1:]))
     finally:
-        frame.sparkSession.catalog.dropTempView(view)
+        for view in views:
+            session.catalog.dropTempView(view)
 
 
 def _failed(error: BaseException, stream: str) -> DataError | None:
@@ -134,13 +154,18 @@ def first_line(error: BaseException) -> str:
     return line.split(" SQLSTATE")[0].replace(f", `{HIDDEN}`", "").replace(f"`{HIDDEN}`, ", "")[:500]
 
 
-def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str], *, may_slide: bool = False) -> None:
+def check_plan(
+    plan: Any, kind: Kind, facts: Mapping[str, str], *, may_slide: bool = False, looks_up: bool = False
+) -> None:
     """Raise `SettingsError` unless the analysed plan is row by row. `facts` go into its message.
 
-    `may_slide`: a row may be in several windows, each of which Spark makes a row of its own.
+    `may_slide`: a row may be in several windows, each of which Spark makes a row of its own. `looks_up`: each row may
+    be joined with one of another table.
     """
     name = plan.getClass().getSimpleName()
-    if name not in _NODES and not (may_slide and name == "Expand"):
+    if name == "Join" and looks_up:
+        _check_join(plan, facts)
+    elif name not in _NODES and not (may_slide and name == "Expand") and not (looks_up and name == "ResolvedHint"):
         if name == "Expand":
             raise kind.slides(**facts)
         reason = "it makes several rows of one" if name == "Generate" else f"{name.lower()} is about more than one row"
@@ -150,7 +175,31 @@ def check_plan(plan: Any, kind: Kind, facts: Mapping[str, str], *, may_slide: bo
         if name == "Filter" and expression.references().isEmpty():
             raise SettingsError(f"the {kind.name}'s WHERE names no column", hint=kind.rule, **facts)
     for child in _each(plan.children()):
-        check_plan(child, kind, facts, may_slide=may_slide)
+        check_plan(child, kind, facts, may_slide=may_slide, looks_up=looks_up)
+
+
+def _check_join(join: Any, facts: Mapping[str, str]) -> None:
+    """Raise `SettingsError` if Spark would cast a look-up's key: two keys might become one."""
+    table, parts = join.right().outputSet(), [join.condition().get()]
+    while parts:
+        part = parts.pop()
+        sides = list(_each(part.children()))
+        if part.getClass().getSimpleName() == "And":
+            parts += sides
+            continue
+        own = next(side for side in sides if side.references().subsetOf(table) and not side.references().isEmpty())
+        if own.getClass().getSimpleName() != "AttributeReference":
+            hint = f"cast the row's side to it: CAST(... AS {_plain(own).dataType().sql()})"
+            raise SettingsError(
+                "a key of a look-up has another type than the row", hint=hint, key=_plain(own).sql(), **facts
+            )
+
+
+def _plain(key: Any) -> Any:
+    """The column that Spark casts."""
+    while key.getClass().getSimpleName() != "AttributeReference":
+        key = key.children().apply(0)
+    return key
 
 
 def _check_expression(expression: Any, kind: Kind, facts: Mapping[str, str]) -> None:

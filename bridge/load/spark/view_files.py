@@ -35,15 +35,16 @@ def read_signed(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     context, files, fields, signed, among = pickle.loads(pickled)  # noqa: S301 - the driver's
     for number in (row["id"] for batch in batches for row in batch.to_pylist()):
         try:
-            for rows in _rows(context, files[number], fields, among):
+            for rows in rows_of(context, files[number], fields, among):
                 yield rows if signed else rows.select(range(len(fields)))
         except BridgeError as error:
             raise RuntimeError(_as_text(error)) from error
 
 
-def _rows(
+def rows_of(
     context: WriteContext, one: SignedFile, fields: list[pa.Field], among: dict[str, pa.Array]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file with these fields, and with their sign; see `read_signed`."""
     names = [*(field.name for field in fields), SIGN]
     with open_file(context, one) as file:
         for table in _tables(file, one, fields):

@@ -19,6 +19,7 @@ from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import names_of, not_loaded, placed
 from bridge.load.spark.at_need import spark_at_need
+from bridge.load.spark.lookups import Lookups
 from bridge.load.views.fit import outline
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.merging import Evolution
@@ -60,6 +61,8 @@ class PlannedViews:
         selected = selected_streams(plan.catalog) if plan.catalog else None
         entries = [entry for entry in catalog["streams"] if selected is None or stream_id(entry) in selected]
         self._entries = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
+        self._context = WriteContext.of(plan.pipeline, plan.storage.uri, "dry-run", 0, {})
+        self._lookups = Lookups(plan.storage, self._context, plan.snapshot)
         self._has_catalog = plan.catalog is not None
         self._outlines, self._typed = dict[str, pa.Schema](), dict[str, pa.Schema]()
         self.warnings: list[str] = []
@@ -78,7 +81,7 @@ class PlannedViews:
         return None
 
     def _ask_spark(self, views: list[tuple[View, _Columns | None]]) -> None:
-        context = WriteContext.of(self._pipeline, self._storage.uri, "dry-run", 0, {})
+        context = self._context
         with spark_at_need(self._pipeline, context) as spark:
             spark(_nothing)  # if Spark cannot start, no view is to blame
             for view, columns in views:
@@ -174,7 +177,8 @@ class PlannedViews:
         made, incoming = None, columns.incoming
         if incoming and incoming.statement is not None:
             read, metadata = incoming.read(), incoming.metadata
-            made = transformed(session, incoming.statement, read, columns.stream, metadata=metadata)
+            lookups = self._lookups
+            made = transformed(session, incoming.statement, read, columns.stream, metadata=metadata, lookups=lookups)
         return columns.after(made)
 
     def _of_view(self, name: str) -> pa.Schema | None:

@@ -29,9 +29,11 @@ from bridge.load.run.tables.undeclared import refusal
 from bridge.load.slots.guard import Asked, SlotGuard
 from bridge.load.spark.jvm.java import find_java
 from bridge.load.spark.jvm.jvm import refuse_another_session
+from bridge.load.spark.lookups import Lookups
 from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
+from bridge.load.write.context import WriteContext
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, reached_values, resumable_versions, without
 from bridge.settings.destination import APPEND_ONLY
@@ -210,6 +212,11 @@ class RunPlan:
         again = planner.streams.repeating(self.selected)
         if again := [stream for stream in again if planner.streams[stream].settings.on_error != "hold"]:
             raise refusal(self.pipeline, again)
+        lookups = Lookups(self.storage, WriteContext.of(self.pipeline, self.storage.uri, "", 0, {}), self.snapshot)
+        for stream in self.selected:
+            statement = planner.streams.columns(planner.streams[stream]).statement
+            for lookup in statement.lookups if statement else ():
+                lookups.columns(lookup)
         tables = planner.loaded(self.deselected)
         return require_files(self.storage, self.pipeline, tables, planner.replaced(tables), piped=self.is_piped)
 
