@@ -35,6 +35,8 @@ class Lookup:
     """Its place in the statement: the first character of its name, and the one after it."""
     is_aliased: bool
     """Whether the statement gives it another name."""
+    leaves_out: bool
+    """Whether a row that finds none is left out: it is no LEFT JOIN."""
 
     def __str__(self) -> str:
         return f"{self.pipeline}.{self.table}" if self.pipeline else self.table
@@ -82,7 +84,7 @@ def _lookup(join: exp.Join, tokens: Sequence[Token], names: set[str], starred: s
     keys = tuple(one.name for one in join.args.get("using") or ()) or tuple(_keys(join.args.get("on"), alias))
     columns = None if alias.lower() in starred else frozenset({*names, *(key.lower() for key in keys)})
     place = tokens[0].start, tokens[parts - 1].end + 1
-    return Lookup(table.db, table.name, alias, keys, columns, *place, is_aliased=bool(table.alias))
+    return Lookup(table.db, table.name, alias, keys, columns, *place, bool(table.alias), not side)
 
 
 def _keys(condition: exp.Expr | None, alias: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,9 +64,7 @@ class Lookups:
         """The table's rows with these columns. Raises `LakeError` if they cannot be read, `SettingsError` for a table
         that is too large, or has two rows of one key."""
         if lookup not in self._rows:
-            rows = self._read(lookup)
-            _check_keys(lookup, rows)
-            self._rows[lookup] = rows
+            self._rows[lookup] = _by_key(lookup, self._read(lookup))
         return self._rows[lookup]
 
     def _pipeline(self, lookup: Lookup) -> str:
@@ -112,22 +111,24 @@ class Lookups:
                 if size > _MOST:
                     hint = f"more than {_MOST >> 20} MiB: select fewer of its columns, or join them where you query"
                     raise SettingsError("a table is too large to look rows up in it", hint=hint, table=lookup)
-        return pa.Table.from_batches(batches, columns).combine_chunks()
+        return pa.Table.from_batches(batches, columns)
 
 
 def _first(pipeline: str) -> str:
     return f"load it first: singer-bridge run {pipeline}"
 
 
-def _check_keys(lookup: Lookup, rows: pa.Table) -> None:
-    """Raise `SettingsError` for two rows of one key; a NULL equals nothing, so such rows are never found."""
+def _by_key(lookup: Lookup, rows: pa.Table) -> pa.Table:
+    """The rows that can be found: a NULL equals nothing. Raises `SettingsError` for two rows of one key."""
     names = _names(lookup, rows)
-    keys = rows.select(names).drop_null()
-    counted = keys.group_by(names).aggregate([([], "count_all")])
+    keys = rows.select(names)
+    rows = rows.filter(reduce(pc.and_, (pc.is_valid(column) for column in keys.columns)))
+    counted = rows.select(names).group_by(names).aggregate([([], "count_all")])
     if len(twice := counted.filter(pc.greater(counted.column("count_all"), 1))):
         key = ", ".join(f"{name}={value}" for name, value in twice.select(names).slice(0, 1).to_pylist()[0].items())
         hint = f"{len(twice):,} keys have several rows, such as {key}: a row would become several"
         raise SettingsError("a look-up finds several rows", hint=hint, table=lookup)
+    return rows.combine_chunks()
 
 
 def _names(lookup: Lookup, rows: pa.Table) -> Sequence[str]:

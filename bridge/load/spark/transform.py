@@ -114,7 +114,10 @@ def reports_of(
     rows = map_in_arrow(frame, decode, spark_schema(columns))
     try:
         others = [lookups.rows(each) for each in plan.statement.lookups]
-        made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata), others)
+        if any(each.leaves_out and not len(table) for each, table in zip(plan.statement.lookups, others, strict=True)):
+            made = rows.where("false")  # Spark would not read the rows, and nobody count them
+        else:
+            made = _over(rows, plan.statement, visible(plan.read.arrow, metadata=plan.metadata), others)
         return list(map_in_arrow(made, store, REPORTS).collect())
     except PySparkException as error:
         raise _failed(error, plan.stream) or error from error
