@@ -60,9 +60,8 @@ def read_lookups(select: exp.Select, stream: str, tokens: Sequence[Token]) -> tu
     found = tuple(_lookup(join, tokens[place + 1 :], names, starred) for join, place in zip(joins, places, strict=True))
     aliases = [stream.lower(), *(one.alias.lower() for one in found)]
     if twice := next((alias for alias in aliases if aliases.count(alias) > 1), None):
-        raise SettingsError(
-            "two look-ups have one name", hint="give one another name: JOIN crm.customers c2", name=twice
-        )
+        hint = "give one of them another name: JOIN crm.customers c2"
+        raise SettingsError("two tables of a transform have one name", hint=hint, name=twice)
     return found
 
 
@@ -91,8 +90,6 @@ def _keys(condition: exp.Expr | None, alias: str) -> Iterator[str]:
     """Yield the columns of the table that the condition has, each to be equal to something of the row."""
     from sqlglot import exp
 
-    if condition is None:
-        raise _refused("a join without ON or USING gives each row to each other")
     for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
         sides = [part.this, part.expression] if isinstance(part, exp.EQ) else []
         own = [side for side in sides if isinstance(side, exp.Column) and side.table.lower() == alias.lower()]
