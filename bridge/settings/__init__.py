@@ -8,7 +8,7 @@ Read `options.py` first; `load.py` is what others call.
 """
 
 DOORS = """
-commands destination effective explain inline layers load options receivers redact secrets service text.tree
+commands destination effective explain inline layers load lookup_sql options receivers redact secrets service text.tree
 text.variables text.yamlfile transform_sql values.catalogs values.checked values.cron values.request values.schedules
 values.stores values.units view_sql
 """.split()

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_committer
-from bridge.lake.formats.order_note import order_note
+from bridge.lake.formats.file_notes import order_note
 from bridge.lake.log import Log
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState

@@ -134,8 +134,8 @@ def _write(reader: pa.RecordBatchReader, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from bridge.lake.formats.file_notes import MissingStats
     from bridge.lake.formats.footer import FooterSink
-    from bridge.lake.formats.missing_stats import MissingStats
 
     rows = 0
     try:

@@ -25,11 +25,6 @@ from bridge.settings.commands import full_run
 from bridge.settings.options import Pipeline
 
 
-def forget(home: Path, pipeline: str) -> None:
-    """Delete a pipeline's notes, before its lakes are deleted on purpose."""
-    _file(home, pipeline).unlink(missing_ok=True)
-
-
 def _file(home: Path, pipeline: str) -> Path:
     return home / "lakes" / f"{pipeline}.json"
 
@@ -50,6 +45,11 @@ class LastCommits:
 
     def __init__(self, home: Path, pipeline: Pipeline, *, piped: bool = False) -> None:
         self._file, self._pipeline, self._piped = _file(home, pipeline.name), pipeline, piped
+
+    @staticmethod
+    def forget(home: Path, pipeline: str) -> None:
+        """Delete a pipeline's notes, before its lakes are deleted on purpose."""
+        _file(home, pipeline).unlink(missing_ok=True)
 
     @property
     def pipeline(self) -> str:

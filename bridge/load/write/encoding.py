@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.lake.formats.missing_stats import leaves
+from bridge.lake.formats.file_notes import leaves
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.json_schema import children
 

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from bridge.errors import LakeError
+from bridge.lake.formats.file_notes import MissingStats, order_note
 from bridge.lake.formats.footer import FooterSink
-from bridge.lake.formats.missing_stats import MissingStats
-from bridge.lake.formats.order_note import order_note
 from bridge.lake.paths import PENDING, file_name, pipeline_key
 from bridge.lake.records import PendingFile
 from bridge.lake.storage import Add, Storage

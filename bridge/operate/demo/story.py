@@ -23,7 +23,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from bridge.errors import Interrupted, PipelineHeld, SettingsError
-from bridge.load.run.last_commit import forget
+from bridge.load.run.last_commit import LastCommits
 from bridge.load.tap.source import home_folder
 from bridge.operate.demo import flights, lake
 from bridge.operate.demo.command import DemoProject
@@ -68,7 +68,7 @@ def run_demo(folder: Path, lake_folder: Path, *, kill: bool = False) -> int:
     stage = Stage(folder, lake_folder, console, DemoProject(folder, console))
     with _alone(folder), _sigterm_raises():
         lake.clear(lake_folder)
-        forget(home_folder(folder / "bridge.yaml"), PIPELINE)
+        LastCommits.forget(home_folder(folder / "bridge.yaml"), PIPELINE)
         console.print(f"\n{INTRODUCTION}\n")
         stage.step("A database", "A private PostgreSQL with every flight that left New York City in 2013.")
         with private_postgres(folder / "postgres") as server:

@@ -18,7 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bridge.exact_json import dumps
-from bridge.lake.formats.missing_stats import MissingStats, Path, at_least, at_most
+from bridge.lake.formats.file_notes import MissingStats, Path, at_least, at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bridge.lake.formats.missing_stats import MissingStats
-from bridge.lake.formats.order_note import read_order
+from bridge.lake.formats.file_notes import MissingStats, read_order
 from bridge.lake.records import TableState
 from bridge.lake.storage.parallel import parallel_map
 

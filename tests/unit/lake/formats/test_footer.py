@@ -19,8 +19,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bridge.lake.commit.rollback import roll_back
+from bridge.lake.formats.file_notes import MissingStats
 from bridge.lake.formats.footer import FooterSink
-from bridge.lake.formats.missing_stats import MissingStats
 from bridge.lake.log import Log
 from bridge.load.maintain.compact import CompactOptions, compact
 from bridge.settings.options import Pipeline

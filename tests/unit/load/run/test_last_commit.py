@@ -8,7 +8,7 @@ import pytest
 
 from bridge.errors import LakeError
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.last_commit import LastCommits, forget
+from bridge.load.run.last_commit import LastCommits
 from tests.support.lake import FIRST, Lake
 from tests.unit.conftest import Load
 
@@ -85,7 +85,7 @@ def test_notes_are_forgotten(commits: LastCommits, lake: Lake, tmp_path: Path) -
     """Who deletes a lake on purpose says so; it may be said twice."""
     commits.note(lake.storage, 5)
     for _ in range(2):
-        forget(tmp_path / "home", "p")
+        LastCommits.forget(tmp_path / "home", "p")
     assert commits.check(lake.storage, full=False) == []
 
 

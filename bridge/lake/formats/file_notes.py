@@ -1,5 +1,7 @@
-"""Statistics that a Parquet footer lacks: bounds of texts beyond 4 KiB, and NaN. Our files note them in their metadata.
+"""What our Parquet files note in their metadata: how their rows are sorted, and the statistics that a footer lacks.
 
+The order: Parquet's own `sorting_columns` are not used: those of files that an older version merged by key may be
+wrong. The statistics: bounds of texts beyond 4 KiB, and NaN.
 Arrow writes no bounds for a row group with such a text, and ignores NaN in the bounds of numbers, so that our writer
 takes them out. A table format's statistics are made from the footer alone, so the writer notes both in the file's
 metadata, under `KEY`, while it has the rows. Of a file without that note, from somebody else or a version before it,
@@ -8,7 +10,7 @@ neither is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 KEY = b"singer-bridge.bounds"
 """The note's name among a Parquet file's metadata. Its value is JSON: `[{"column": [...], "min", "max", "nan"}]`."""
+_SORTED = b"singer-bridge.sort_by"
+"""The name of another note. Its value is JSON: the setting `sort_by`."""
 _LONGEST = 64
 """Characters of a text that are a bound; more would only make the table's log longer."""
 _LAST = "\U0010ffff"
@@ -26,6 +30,19 @@ _FOOTER_BYTES = 4096
 
 Path = tuple[str, ...]
 """A column: its name, below those of the structs that it is in."""
+
+
+def order_note(sort_by: Sequence[str]) -> dict[bytes, bytes]:
+    """The note to keep in a file whose row groups are sorted so; empty without an order."""
+    return {_SORTED: orjson.dumps(list(sort_by))} if sort_by else {}
+
+
+def read_order(metadata: dict[bytes, bytes] | None) -> tuple[str, ...]:
+    """The order within each row group of a file; empty without a note. Raises `ValueError` for one that is not ours."""
+    order = orjson.loads((metadata or {}).get(_SORTED, b"[]"))
+    if not isinstance(order, list) or not all(isinstance(one, str) for one in order):
+        raise ValueError("not an order")
+    return tuple(order)
 
 
 def at_least(text: str) -> str:
