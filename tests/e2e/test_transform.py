@@ -19,7 +19,7 @@ from bridge.errors import SettingsError
 from bridge.load.spark.transform import analysed
 from bridge.protocol.schema.json_schema import TIMESTAMP
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import read_transform
+from bridge.settings.sql.transform import read_transform
 from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project, wait_until_gone
 

@@ -11,7 +11,7 @@ import duckdb
 import bridge
 from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 from tests.support.view_formats import check_own_logs
 
 

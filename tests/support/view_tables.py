@@ -19,7 +19,7 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
 from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 COUNTS = "SELECT id, count(*) AS n FROM s GROUP BY id"
 

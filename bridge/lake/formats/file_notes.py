@@ -1,4 +1,4 @@
-"""What our Parquet files note in their metadata: how their rows are sorted, and the statistics that a footer lacks.
+"""The notes in the metadata of our Parquet files: how the rows are sorted, and the statistics that a footer lacks.
 
 The order: Parquet's own `sorting_columns` are not used: those of files that an older version merged by key may be
 wrong. The statistics: bounds of texts beyond 4 KiB, and NaN.

@@ -27,7 +27,7 @@ from bridge.load.spark.at_need import InSpark, spark_at_need
 from bridge.load.write.context import WriteContext
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import View, read_view
+from bridge.settings.sql.view import View, read_view
 
 MOST = 10
 """How many keys that differ are shown."""

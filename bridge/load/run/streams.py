@@ -37,7 +37,7 @@ from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import is_empty, is_flat, resume_point
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
 from bridge.settings.options import Pipeline
-from bridge.settings.transform_sql import read_transform
+from bridge.settings.sql.transform import read_transform
 
 NEW_KEY = "set key_properties for it under streams, to the key of all of its rows"
 """The remedy for a key that changes within a run."""

@@ -21,7 +21,7 @@ from bridge.lake.storage import Storage
 from bridge.load.spark.view_files import rows_of
 from bridge.load.write.context import WriteContext
 from bridge.load.write.signed_file import SignedFile
-from bridge.settings.lookup_sql import Lookup
+from bridge.settings.sql.lookup import Lookup
 
 _MOST = 64 << 20
 """Bytes that a table may take in the memory of each worker."""
@@ -56,8 +56,8 @@ class Lookups:
             if pa.types.is_floating(field.type) or pa.types.is_nested(field.type):
                 hint = "keys of a look-up are integers, decimals, texts, times or booleans"
                 raise SettingsError(f"a {field.type} is no key of a look-up", hint=hint, table=lookup, column=key)
-        wanted = lookup.columns
-        fields = [field for name, field in by_name.items() if wanted is None or name in wanted]
+        names = by_name.keys() if lookup.columns is None else lookup.columns
+        fields = [field for name, field in by_name.items() if name in names]
         return pa.schema([pa.field(field.name, field.type) for field in fields])
 
     def rows(self, lookup: Lookup) -> pa.Table:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bridge.load.spark.session import Session
     from bridge.load.spark.transform import TransformPlan
     from bridge.protocol.schema.table_schema import TableSchema
-    from bridge.settings.transform_sql import Statement
+    from bridge.settings.sql.transform import Statement
 
 Result = TypeVar("Result")
 

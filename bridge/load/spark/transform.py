@@ -26,7 +26,7 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.metadata_columns import METADATA, visible
 from bridge.protocol.schema.json_schema import EXTRA, source
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import TRANSFORM, Kind, Statement, quoted_column
+from bridge.settings.sql.transform import TRANSFORM, Kind, Statement, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,8 @@ from bridge.load.spark.transform import check_plan, first_line
 from bridge.load.spark.types import arrow_field, spark_schema
 from bridge.load.views.algebra import TypedView, arguments_sql, table_schema
 from bridge.load.views.fit import check_key, check_names, check_types, missing, no_column
-from bridge.settings.transform_sql import quoted
-from bridge.settings.view_sql import VIEW, Aggregate, Key, View
+from bridge.settings.sql.transform import quoted
+from bridge.settings.sql.view import VIEW, Aggregate, Key, View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

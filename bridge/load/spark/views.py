@@ -36,7 +36,7 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.groups import Patch, Patched, groups_of, in_order, patch, shares, write_sorted
 from bridge.load.write.report import Failure, raise_failure
 from bridge.load.write.signed_file import SignedFile
-from bridge.settings.transform_sql import quoted
+from bridge.settings.sql.transform import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """Views: tables that are kept as the GROUP BY of a stream, by the commit that changes the stream's rows.
 
-Enters: a view of the settings (`bridge/settings/view_sql.py` reads it), and the columns of its stream's table. Leaves:
+Enters: a view of the settings (`bridge/settings/sql/view.py` reads it), and the columns of its stream's table. Leaves:
 SQL for Spark, which adds and takes away rows. Nothing here has a state: what a view knows of its groups is in its
 table, in the visible columns and in hidden ones (`_view_...`), and so in the commit log like any other table.
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bridge.settings.transform_sql import quoted
-from bridge.settings.view_sql import ROWS, Aggregate, Key, View
+from bridge.settings.sql.transform import quoted
+from bridge.settings.sql.view import ROWS, Aggregate, Key, View
 
 RECOMPUTE = "_view_recompute"
 """The column of merged groups that says that a group must be computed anew from the table."""

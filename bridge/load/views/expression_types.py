@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge.settings.view_sql import column_parts
+from bridge.settings.sql.view import column_parts
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -9,8 +9,8 @@ import pyarrow as pa
 from bridge.errors import SettingsError, did_you_mean
 from bridge.load.views.expression_types import ExpressionTypes
 from bridge.protocol.schema.json_schema import DELETED_AT
-from bridge.settings.transform_sql import quoted_column
-from bridge.settings.view_sql import RESERVED, VIEW, Aggregate, Key, View
+from bridge.settings.sql.transform import quoted_column
+from bridge.settings.sql.view import RESERVED, VIEW, Aggregate, Key, View
 
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _ORDERED = frozenset({"min", "max"})
@@ -38,14 +38,14 @@ def check_fit(view: View, columns: pa.Schema) -> None:
 
 def outline(view: View, columns: pa.Schema) -> pa.Schema:
     """The view's own columns, for a view of it: of type null, and of decimals any, where that is not certain."""
-    types, known = ExpressionTypes(columns, view.alias), []
+    types, fields = ExpressionTypes(columns, view.alias), []
     for item in view.items:
         if isinstance(item, Key):
             type_ = types.of(item.text)
         else:
             type_ = _RESULTS.get(item.function) or types.of(item.arguments[0])
-        known.append(pa.field(item.name, type_ or pa.null()))
-    return pa.schema(known)
+        fields.append(pa.field(item.name, type_ or pa.null()))
+    return pa.schema(fields)
 
 
 def check_names(view: View, columns: Collection[str]) -> None:

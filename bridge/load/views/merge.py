@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 from bridge.load.views.algebra import EXTREMES, RECOMPUTE, TypedView, fewer_rows, hidden, linear, long_sum
-from bridge.settings.view_sql import ROWS, Aggregate
+from bridge.settings.sql.view import ROWS, Aggregate
 
 _EXACT = Context(prec=100)
 _LONGEST = 10**38

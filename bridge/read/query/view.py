@@ -19,7 +19,7 @@ from bridge.read.query.keys import typed_key
 from bridge.read.query.lookup import IndexedFile, Open, find_row
 from bridge.read.query.snapshot import TablesAt
 from bridge.read.query.values import values
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 _TRIES = 3
 """Files of a commit may vanish while they are read: retention deletes what later commits replaced."""

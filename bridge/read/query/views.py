@@ -6,7 +6,7 @@ from typing import Any
 
 from bridge.lake.log import Log
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 
 def list_views(log: Log) -> list[dict[str, Any]]:

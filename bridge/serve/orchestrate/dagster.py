@@ -47,7 +47,7 @@ from bridge.protocol.singer.state import bookmark
 from bridge.serve.launch.project import Project
 from bridge.settings.load import read_settings
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 __all__ = ["assets"]
 

@@ -47,7 +47,7 @@ def _lookback(value: Any) -> Any:
 def _transform(value: Any) -> Any:
     if not isinstance(value, str):
         raise wrong("must be text", hint="such as: SELECT id, lower(email) AS email FROM stream")
-    from bridge.settings.transform_sql import read_transform  # its library is slow to import, and few settings need it
+    from bridge.settings.sql.transform import read_transform  # its library is slow to import, and few settings need it
 
     read_transform(value)
     return value

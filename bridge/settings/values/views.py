@@ -14,7 +14,7 @@ _NAME = "^[A-Za-z][A-Za-z0-9_-]{0,99}$"
 
 
 def _text(value: Any) -> Any:
-    from bridge.settings.view_sql import (
+    from bridge.settings.sql.view import (
         VIEW,
         read_view,
         refuse_sessions,
@@ -28,7 +28,7 @@ def _text(value: Any) -> Any:
 
 
 def _views(views: dict[str, str]) -> dict[str, str]:
-    from bridge.settings.view_sql import read_view, read_views
+    from bridge.settings.sql.view import read_view, read_views
 
     names = [name.casefold() for name in views]
     for name, text in views.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.transform_sql import read_transform
+from bridge.settings.sql.transform import read_transform
 
 FROM = "SELECT s.* FROM stream s "
 

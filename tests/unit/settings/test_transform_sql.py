@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import SettingsError
-from bridge.settings.transform_sql import TRANSFORM, quoted_column, read_transform
+from bridge.settings.sql.transform import TRANSFORM, quoted_column, read_transform
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 

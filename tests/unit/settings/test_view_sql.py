@@ -6,7 +6,7 @@ import pytest
 
 from bridge.errors import SettingsError
 from bridge.settings.load import check
-from bridge.settings.view_sql import Aggregate, Key, read_view, read_views, root_stream
+from bridge.settings.sql.view import Aggregate, Key, read_view, read_views, root_stream
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 

@@ -46,7 +46,7 @@ from bridge.load.run.result import Result
 from bridge.load.tap.stdin import Piped, Start
 from bridge.protocol.singer.state import is_empty
 from bridge.protocol.singer.state_edits import same
-from bridge.settings.view_sql import root_stream
+from bridge.settings.sql.view import root_stream
 
 
 def same_state(one: Any, other: Any) -> bool:

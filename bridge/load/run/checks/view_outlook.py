@@ -23,7 +23,7 @@ from bridge.load.views.fit import check_fit, outline
 from bridge.protocol.singer.catalog import Catalog, StreamEntry, record_name, stream_id
 from bridge.protocol.singer.selection import loaded_streams
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import View, read_views
+from bridge.settings.sql.view import View, read_views
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from bridge.protocol.singer.state import bookmark
 from bridge.settings.destination import OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.redact import redactor
+from bridge.settings.sql.view import read_views
 from bridge.settings.values.request import Request
-from bridge.settings.view_sql import read_views
 
 
 @dataclass(frozen=True, slots=True)

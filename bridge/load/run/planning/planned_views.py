@@ -27,7 +27,7 @@ from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import StreamEntry, key_properties, record_name, selected_streams, stream_id
 from bridge.protocol.singer.messages import Schema
 from bridge.settings.destination import OVERWRITE
-from bridge.settings.view_sql import View, read_views, root_stream
+from bridge.settings.sql.view import View, read_views, root_stream
 
 
 def _nothing(_session: Any, _context: WriteContext, _shipped: str | None) -> None:

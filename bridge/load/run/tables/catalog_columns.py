@@ -15,7 +15,7 @@ from bridge.protocol.singer.catalog import Catalog, StreamEntry, key_properties,
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.selection import choices, loaded_streams
 from bridge.settings.options import Pipeline
-from bridge.settings.transform_sql import TRANSFORM, quoted_column
+from bridge.settings.sql.transform import TRANSFORM, quoted_column
 
 
 def catalog_columns(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) -> IncomingSchema | None:

@@ -17,7 +17,7 @@ from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, from_singer, merge
 from bridge.protocol.schema.valid import valid_schema
 from bridge.protocol.singer.messages import Schema
-from bridge.settings.transform_sql import Statement
+from bridge.settings.sql.transform import Statement
 
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
 _BETWEEN = re.compile(r"[\s.\-]+")

@@ -32,8 +32,8 @@ from bridge.protocol.singer.state import continues
 from bridge.settings.commands import reload, selecting
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
+from bridge.settings.sql.view import ROWS, View, read_view
 from bridge.settings.values.request import Window
-from bridge.settings.view_sql import ROWS, View, read_view
 
 
 def refuse_namesakes(pipeline: str, catalog: Catalog | None, names: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ from bridge.load.write.report import RowChanges
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.settings.view_sql import View, read_views, root_stream
+from bridge.settings.sql.view import View, read_views, root_stream
 
 if TYPE_CHECKING:
     from bridge.load.views.algebra import TypedView

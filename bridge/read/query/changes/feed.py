@@ -22,7 +22,7 @@ from bridge.read.query.changes.json_text import not_finite
 from bridge.read.query.changes.parts import FilePart, Part, in_order
 from bridge.read.query.files import CommitFiles
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 _ANEW = "the lake was made anew, or restored from a backup"
 

@@ -20,7 +20,7 @@ from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
 from bridge.load.spool.spool import Spool
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.messages import Reader, Schema
-from bridge.settings.transform_sql import read_transform
+from bridge.settings.sql.transform import read_transform
 from tests.support.load import Opened, Tables
 
 TABLE = TableSchema(pa.schema([("id", pa.int64())]))

@@ -12,8 +12,8 @@ from bridge.lake.log import Log
 from bridge.load.spark import lookups
 from bridge.load.spark.lookups import Lookups
 from bridge.load.write.context import WriteContext
-from bridge.settings.lookup_sql import Lookup
-from bridge.settings.transform_sql import read_transform
+from bridge.settings.sql.lookup import Lookup
+from bridge.settings.sql.transform import read_transform
 from tests.support.tables import INTEGER, Shop
 
 COLUMNS: dict[str, Any] = {"id": INTEGER, "name": {"type": ["null", "string"]}}

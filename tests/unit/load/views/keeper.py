@@ -13,7 +13,7 @@ from bridge.load.spark.types import spark_schema
 from bridge.load.spark.view_types import analysed
 from bridge.load.views.algebra import RECOMPUTE, merge_sql, partial_sql
 from bridge.load.views.merge import can_merge, merge_groups
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 SIGN = "sign"
 Row = tuple[Any, ...]

@@ -20,7 +20,7 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.signed_file import SignedFile
 from bridge.load.write.spill import CHANGE
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 COLUMNS = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("unread", pa.int64())])
 VIEW = "SELECT k, v % 2 AS odd, count(*) AS n, sum(v) AS total, max(v) AS most, min_by(v, at) AS first FROM s"

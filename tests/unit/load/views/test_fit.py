@@ -12,8 +12,8 @@ from bridge.load.spark.view_types import analysed
 from bridge.load.views.expression_types import ExpressionTypes
 from bridge.load.views.fit import check_fit, outline
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.settings.transform_sql import read_transform
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.transform import read_transform
+from bridge.settings.sql.view import read_view
 from tests.unit.load.views.test_types import COLUMNS
 
 EXPRESSIONS = """

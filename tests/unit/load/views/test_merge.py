@@ -12,7 +12,7 @@ from bridge.errors import DataError
 from bridge.load.views.algebra import RECOMPUTE, TypedView, table_schema
 from bridge.load.views.merge import can_merge, merge_groups
 from bridge.protocol.schema.json_schema import TIMESTAMP
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 LONGEST = Decimal("9" * 38)
 

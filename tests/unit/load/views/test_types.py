@@ -10,7 +10,7 @@ from bridge.errors import SettingsError
 from bridge.load.spark.view_types import analysed, needed_columns, plain_keys, view_session
 from bridge.load.views.algebra import TypedView
 from bridge.protocol.schema.json_schema import TIMESTAMP
-from bridge.settings.view_sql import read_view
+from bridge.settings.sql.view import read_view
 
 COLUMNS = pa.schema(
     [

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import SettingsError
-from bridge.settings.lookup_sql import Lookup, read_lookups
-from bridge.settings.tokens import Token, place_of_from, tokens_of
+from bridge.settings.sql.lookup import Lookup, read_lookups
+from bridge.settings.sql.tokens import Token, place_of_from, tokens_of
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError
-from bridge.settings.tokens import Token, outside
+from bridge.settings.sql.tokens import Token, outside
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -57,12 +57,14 @@ def read_lookups(select: exp.Select, stream: str, tokens: Sequence[Token]) -> tu
     starred = {column.table.lower() for column in select.find_all(exp.Column) if isinstance(column.this, exp.Star)}
     if joins and any(isinstance(one, exp.Star) for one in select.expressions):
         raise SettingsError("* is of which table?", hint="write s.* for the stream's columns, where s is its name")
-    found = tuple(_lookup(join, tokens[place + 1 :], names, starred) for join, place in zip(joins, places, strict=True))
-    aliases = [stream.lower(), *(one.alias.lower() for one in found)]
+    lookups = tuple(
+        _lookup(join, tokens[place + 1 :], names, starred) for join, place in zip(joins, places, strict=True)
+    )
+    aliases = [stream.lower(), *(one.alias.lower() for one in lookups)]
     if twice := next((alias for alias in aliases if aliases.count(alias) > 1), None):
         hint = "give one of them another name: JOIN crm.customers c2"
         raise SettingsError("two tables of a transform have one name", hint=hint, name=twice)
-    return found
+    return lookups
 
 
 def _lookup(join: exp.Join, tokens: Sequence[Token], names: set[str], starred: set[str]) -> Lookup:

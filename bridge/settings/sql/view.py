@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.settings.tokens import Token, outside, place_of_from, tokens_of
-from bridge.settings.transform_sql import CLAUSES, Kind, check_node, read_select
+from bridge.settings.sql.tokens import Token, outside, place_of_from, tokens_of
+from bridge.settings.sql.transform import CLAUSES, Kind, check_node, read_select
 
 if TYPE_CHECKING:
     from sqlglot import exp
