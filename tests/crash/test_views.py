@@ -22,6 +22,8 @@ from .scenes import Scene, Stage
 from .test_every_step import SLOW, die, recover, steps
 from .view_cases import VIEW_CASES
 
+pytestmark = pytest.mark.timeout(1500)  # each step of a run that changes views is some seconds of Spark
+
 
 @pytest.fixture(scope="module")
 def stages(
