@@ -55,6 +55,7 @@ def _session(bucket: Place, folder: Path) -> Session:
         for name, value in bucket.environ.items():
             patch.setenv(name, value)
         conf = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+        conf["spark.driver.memory"] = "3g"  # processes that die leave behind what they broadcast
         return Session("local[1]", conf, folder / "scratch", folder / "log")
 
 

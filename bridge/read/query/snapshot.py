@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from bridge.lake.commit.state_file import read_state_file
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
+from bridge.lake.runs import RunRecord, any_run
 from bridge.lake.schemas import columns_of
 from bridge.lake.storage.parallel import parallel_map
 from bridge.read.query.dataset import PythonDataset
@@ -27,6 +29,8 @@ class TablesAt:
     snapshot: Snapshot
     opened: dict[str, CommitFiles] = field(default_factory=dict)
     """The files of the tables that were asked for, by stream."""
+    records: dict[str, Future[RunRecord | None]] = field(default_factory=dict)
+    """The records of runs that were asked for, by id."""
 
     @classmethod
     def of(cls, log: Log, at: int | None) -> TablesAt:
@@ -46,6 +50,16 @@ class TablesAt:
             hint = f"a run is about to publish it; if none is, `singer-bridge recover {log.pipeline}` finishes it"
             raise LakeError("this commit is not visible yet", hint=hint, pipeline=log.pipeline, commit=at)
         return cls(log, shown if at in (None, shown.n) else log.snapshot(at))
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """The record of a run, which is read once, whichever thread asks; None if there is none any more."""
+        mine = Future[RunRecord | None]()
+        if (first := self.records.setdefault(run_id, mine)) is mine:
+            try:
+                mine.set_result(any_run(self.log.storage, self.log.pipeline, run_id))
+            except BaseException as error:  # noqa: BLE001 - whatever it was, whoever asked gets it
+                mine.set_exception(error)
+        return first.result()
 
     @property
     def names(self) -> dict[str, str]:

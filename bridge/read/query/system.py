@@ -14,7 +14,7 @@ from bridge.exact_json import dumps
 from bridge.lake.log import Log, bookmarks
 from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import current
-from bridge.lake.runs import RunRecord, any_run, read_runs, run_ids
+from bridge.lake.runs import RunRecord, read_runs, run_ids
 from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.times import read_time
 from bridge.read.query.changes.commit_effects import CommitStep, commit_steps
@@ -38,6 +38,19 @@ COLUMNS: dict[str, pa.Schema] = {
             ("attempt", _COUNT),
             ("warnings", _COUNT),
             ("error", _TEXT),
+        ]
+    ),
+    "stream_runs": pa.schema(
+        [
+            _PIPELINE,
+            ("run_id", _TEXT),
+            ("stream", _TEXT),
+            ("complete", pa.bool_()),
+            ("records", _COUNT),
+            ("rejected", _COUNT),
+            ("seconds", pa.float64()),
+            ("bookmark_before", _TEXT),
+            ("bookmark_after", _TEXT),
         ]
     ),
     "commits": pa.schema(
@@ -128,24 +141,26 @@ def newer_table(name: str, at: TablesAt, earlier: pa.Table | None) -> pa.Table:
 
     Runs and commits: newest first, at most `MOST_ROWS`, and none that retention has deleted.
     """
-    newer = {"runs": _newer_runs, "commits": _newer_commits}.get(name)
-    return newer(at, earlier).slice(0, MOST_ROWS) if newer else system_table(name, [at])
+    if name in _OF_RUN:
+        return _newer_runs(name, at, earlier).slice(0, MOST_ROWS)
+    return _newer_commits(at, earlier).slice(0, MOST_ROWS) if name == "commits" else system_table(name, [at])
 
 
-def _newer_runs(at: TablesAt, earlier: pa.Table | None) -> pa.Table:
+def _newer_runs(name: str, at: TablesAt, earlier: pa.Table | None) -> pa.Table:
     log, ids = at.log, run_ids(at.log.storage, at.log.pipeline)
     if earlier is None or not earlier.num_rows:
         news = ids[:_FIRST_RUNS]
     else:
         # Only a table that was full may lack older runs on purpose. Ids of one second are in no order.
         oldest = pc.min(earlier["run_id"]).as_py()[:_SECOND] if earlier.num_rows >= _FIRST_RUNS else ""
-        is_over = pc.or_(pc.is_valid(earlier["ended"]), _died_long_ago(earlier))
-        earlier = earlier.filter(pc.and_(is_over, pc.is_in(earlier["run_id"], pa.array(ids[_UNSETTLED:], _TEXT))))
+        earlier = earlier.filter(pc.is_in(earlier["run_id"], pa.array(ids[_UNSETTLED:], _TEXT)))
+        if name == "runs":
+            earlier = earlier.filter(pc.or_(pc.is_valid(earlier["ended"]), _died_long_ago(earlier)))
         settled = set(earlier["run_id"].to_pylist())
         news = [run for run in ids if run >= oldest and run not in settled]
-    records = parallel_map(log.storage, lambda run: any_run(log.storage, log.pipeline, run), news)
-    rows = [_run_row(at, current(log.storage, record)) for record in records if record]
-    return _joined("runs", rows, earlier).sort_by([("run_id", "descending")])
+    records = parallel_map(log.storage, at.run, news)
+    rows = [row for record in records if record for row in _OF_RUN[name](at, current(log.storage, record))]
+    return _joined(name, rows, earlier).sort_by([("run_id", "descending")])
 
 
 def _died_long_ago(runs: pa.Table) -> pa.ChunkedArray:
@@ -208,14 +223,32 @@ def runs(log: Log, limit: int | None = None) -> Iterator[RunRecord]:
 
 
 def _runs(at: TablesAt) -> Iterator[tuple[Any, ...]]:
-    return (_run_row(at, run) for run in runs(at.log))
+    return (row for run in runs(at.log) for row in _run_rows(at, run))
 
 
-def _run_row(at: TablesAt, run: RunRecord) -> tuple[Any, ...]:
+def _run_rows(at: TablesAt, run: RunRecord) -> Iterator[tuple[Any, ...]]:
     times = _time(run.started), _time(run.ended)
     error = run.error.message if run.error else None
     facts = (run.records, run.commits, run.tap, run.attempt, len(run.warnings), error)
-    return (at.log.pipeline, run.run_id, run.status, *times, *facts)
+    yield (at.log.pipeline, run.run_id, run.status, *times, *facts)
+
+
+def _stream_runs(at: TablesAt) -> Iterator[tuple[Any, ...]]:
+    return (row for run in runs(at.log) for row in _stream_rows(at, run))
+
+
+def _stream_rows(at: TablesAt, run: RunRecord) -> Iterator[tuple[Any, ...]]:
+    """A row for each stream of a run; one without any has one row without a stream."""
+    before, after = bookmarks(run.state_before), bookmarks(run.state)
+    for stream, result in run.streams.items():
+        texts = (dumps(each[stream]).decode() if stream in each else None for each in (before, after))
+        facts = result.complete, result.records, result.rejected, result.seconds
+        yield (at.log.pipeline, run.run_id, stream, *facts, *texts)
+    if not run.streams:
+        yield (at.log.pipeline, run.run_id, *[None] * 7)
+
+
+_OF_RUN = {"runs": _run_rows, "stream_runs": _stream_rows}
 
 
 def _commits(at: TablesAt) -> Iterator[tuple[Any, ...]]:
@@ -269,6 +302,7 @@ def _time(at: str | None) -> datetime | None:
 
 _ROWS: dict[str, Callable[[TablesAt], Iterator[tuple[Any, ...]]]] = {
     "runs": _runs,
+    "stream_runs": _stream_runs,
     "commits": _commits,
     "bookmarks": _bookmarks,
     "streams": _streams,

@@ -71,15 +71,19 @@ class Attempt:
 
     @contextmanager
     def turn(self) -> Iterator[Run]:
-        """Yield the run, to be executed in the block; then bring the system tables up to date."""
+        """Yield the run, to be executed in the block; meanwhile and then bring the system tables up to date."""
         if self.lineage:
             self.lineage.follow(self.run)
         with _TURN:
-            yield self.run
-            if self.pipeline.system_tables and (storage := self.bucket):
-                from bridge.serve.launch.system_tables import update_system_tables  # it imports pandas
+            if not (path := self.pipeline.system_tables):
+                yield self.run
+                return
+            from bridge.serve.launch.system_tables import following, update_system_tables  # it imports pandas
 
-                self.result.warnings += update_system_tables(storage, self.pipeline.name, self.pipeline.system_tables)
+            with following(self.run, path):
+                yield self.run
+            if storage := self.bucket:
+                self.result.warnings += update_system_tables(storage, self.pipeline.name, path)
 
     def tell_receivers(self) -> None:
         """Tell all receivers of the last attempt. What they answer is among the result's warnings."""

@@ -1,4 +1,4 @@
-"""`system_tables`: runs, commits, bookmarks and streams as Parquet tables of the lake, for BI.
+"""`system_tables`: runs, commits, bookmarks and streams as Parquet tables of the lake, for BI; live while a run works.
 
 `<path>/<table>/<pipeline>.parquet`: a folder is a table, and each pipeline has one file in it, so no two pipelines
 write the same file. Runs of one pipeline, wherever they end, replace it by compare and swap: whoever is slower reads
@@ -9,21 +9,31 @@ Rows that the old file has are not read again from the log: a run costs what it 
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.errors import LakeError
 from bridge.lake.log import Log
 from bridge.lake.records import CommitRecord
 from bridge.lake.storage import Storage
 from bridge.read.query.snapshot import TablesAt
 from bridge.read.query.system import COLUMNS, newer_table
 
-TABLES: tuple[str, ...] = ("runs", "commits", "bookmarks", "streams")
+if TYPE_CHECKING:
+    from bridge.load.run.run import Run
+
+TABLES: tuple[str, ...] = ("runs", "stream_runs", "commits", "bookmarks", "streams")
 _TRIES = 5
 """If another run has replaced the file, its content was right at that time; the next run adds the rest."""
+_EVERY = 5.0
+"""Seconds between two looks for a commit of a run."""
 _LEFTOVER = timedelta(hours=1)
 """A hidden temporary file of this age is that of a process that was killed."""
 
@@ -40,6 +50,30 @@ class _LogReadOnce(Log):
         if record is not None:
             self._records[n] = record
         return record
+
+
+@contextmanager
+def following(run: Run, path: str) -> Iterator[None]:
+    """While the run works, bring its pipeline's files up to date soon after each of its commits."""
+    ended = threading.Event()
+    follower = threading.Thread(target=_follow, args=(run, path, ended), name="system-tables", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()
+
+
+def _follow(run: Run, path: str, ended: threading.Event) -> None:
+    with suppress(LakeError):  # the run says so itself
+        if storage := run.recorded():
+            log = Log(storage, run.pipeline.name)
+            before = log.latest()
+            while not ended.wait(_EVERY):
+                if (head := log.latest()) != before:
+                    update_system_tables(storage, log.pipeline, path)
+                    before = head
 
 
 def update_system_tables(storage: Storage, pipeline: str, path: str) -> list[str]:

@@ -74,17 +74,27 @@ def run_record(shop: Shop, second: int, status: str = "success", **facts: Any) -
     return file
 
 
+def bookmarks(value: int) -> dict[str, Any]:
+    return {"bookmarks": {"s": {"id": value}}}
+
+
 def test_they_are_the_tables_of_sql(tmp_path: Path) -> None:
     """After each commit, rows that are already in the files are taken over, and the answer is the same as `sql`'s."""
     shop = Shop(tmp_path)
     for number in range(4):
         shop.load("s", ID, [{"id": number}])
         shop.load("t", {**ID, "name": STRING}, [{"id": number}], mode="overwrite")
-        run_record(shop, number, "failed" if number == 2 else "success", tap="tap-x")
+        facts = {"streams": {"s": {"records": number, "complete": number > 1}}, "state_before": bookmarks(number - 1)}
+        facts |= {"state": bookmarks(number), "tap": "tap-x"}
+        run_record(shop, number, "failed" if number == 2 else "success", **(facts if number else {}))
         update(shop)
         assert_current(shop.root)
     assert len(kept_rows(shop.root, "commits")) == 8
     assert [row["status"] for row in kept_rows(shop.root, "runs")] == ["success", "failed", "success", "success"]
+    columns = ("stream", "records", "complete", "bookmark_before", "bookmark_after")
+    assert [tuple(row[name] for name in columns) for row in kept_rows(shop.root, "stream_runs")] == [
+        ("s", number, number > 1, f'{{"id": {number - 1}}}', f'{{"id": {number}}}') for number in (3, 2, 1)
+    ] + [(None,) * 5]
 
 
 def test_files_with_an_earlier_name_of_a_column_are_taken_over(tmp_path: Path) -> None:
@@ -300,7 +310,7 @@ def test_run_all_keeps_those_of_every_pipeline(folder: Path, typed: Typed) -> No
     rows = kept_rows(folder / "lake", "runs", "meta/bridge")
     assert sorted((row["pipeline"], row["status"]) for row in rows) == [("bad", "failed"), ("good", "success")]
     files = {path: path.read_bytes() for path in (folder / "lake/meta").rglob("*.parquet")}
-    assert len(files) == 8
+    assert len(files) == 10
     (folder / "bridge.yaml").write_text(SETTINGS.replace("system_tables: {path: meta/bridge}", ""))
     assert typed("run good --no-progress").code == 0
     assert {path: path.read_bytes() for path in (folder / "lake/meta").rglob("*.parquet")} == files
@@ -338,3 +348,27 @@ def test_a_refused_run_makes_no_bucket(folder: Path, typed: Typed) -> None:
     (folder / "bridge.yaml").write_text(SETTINGS)
     assert typed("run good --full --resume").code == 2
     assert not (folder / "lake").exists()
+
+
+def test_they_follow_a_run(folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it goes on: here the tap waits for a commit of its own to be in the files."""
+    monkeypatch.setattr("bridge.serve.launch.system_tables._EVERY", 0.1)
+    (folder / "tap.py").write_text(
+        "import json, pathlib, time\n"
+        "say = lambda **message: print(json.dumps(message), flush=True)\n"
+        "say(type='SCHEMA', stream='s', schema={'properties': {'id': {'type': 'integer'}}}, key_properties=[])\n"
+        "say(type='RECORD', stream='s', record={'id': 1})\n"
+        "time.sleep(1.2)\n"
+        "say(type='STATE', value={'bookmarks': {'s': {'id': 1}}})\n"
+        "while not pathlib.Path('lake/_bridge/bookmarks/shop.parquet').exists(): time.sleep(0.05)\n"
+        "say(type='RECORD', stream='s', record={'id': 2})\n"
+        "say(type='STATE', value={'bookmarks': {'s': {'id': 2}}})\n"
+    )
+    tap = f"source: {{tap: ['{sys.executable}', tap.py], discover: never}}"
+    more = "commit: {every: 1s}, spark: {small: 1TiB}"
+    text = f"system_tables: {{path: _bridge}}\npipelines:\n  shop: {{{tap}, destination: {{bucket: lake}}, {more}}}\n"
+    (folder / "bridge.yaml").write_text(text)
+    done = typed("run shop --json")
+    assert (done.code, done.json["commits"]) == (0, 2)
+    (row,) = pq.read_table(folder / "lake/_bridge/stream_runs/shop.parquet").to_pylist()
+    assert (row["records"], row["bookmark_before"], row["bookmark_after"]) == (2, None, '{"id": 2}')
