@@ -319,7 +319,8 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
         if in_group:
             raise SettingsError("an aggregate cannot be a key", hint=VIEW.example, column=item.name)
         if any(isinstance(one, exp.Distinct) for one in node.walk()):
-            raise VIEW.refused("DISTINCT compares rows", column=item.name)
+            hint = "count the rows of a view that has each once: FROM a view of GROUP BY k, x, count(x) ... GROUP BY k"
+            raise VIEW.refused("DISTINCT compares rows", hint, column=item.name)
         call = node.unalias()
         _check_nodes(call, {id(call), id(call.this)} if isinstance(call, exp.Filter) else {id(call)})
         return
