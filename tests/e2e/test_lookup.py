@@ -176,6 +176,18 @@ def test_a_table_without_rows(shop: Shop, customers: list[dict[str, Any]]) -> No
     assert shop.rows("SELECT count(*) FROM orders") == [(40,)]
 
 
+@pytest.mark.parametrize(
+    "where",
+    ["c.name = 'nobody'", "s.customer = 77", "c.country = 'zz' OR c.name = 'nobody'", "c.name IS NULL AND c.id > 5"],
+)
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
+def test_a_condition_that_no_row_of_the_table_passes(shop: Shop, where: str, join: str) -> None:
+    """All rows are read all the same, and counted as filtered."""
+    shop.transform = JOINED.replace("LEFT JOIN", join).replace("= s.customer", f"= (s.customer) WHERE {where}")
+    done = done_well(shop.run(ORDERS))
+    assert (done.json["streams"]["orders"]["filtered"], shop.rows("SELECT count(*) FROM orders")) == (40, [(0,)])
+
+
 def test_a_run_looks_rows_up_in_one_commit(shop: Shop) -> None:
     """Whatever becomes of the other table while it goes on: here its tap runs the other pipeline."""
     program = (
@@ -236,6 +248,14 @@ def test_a_worker_that_dies(project: Project) -> None:
             "a look-up finds several rows",
             "1 keys have several rows, such as twice=7",
         ),
+        (
+            JOINED.replace("c.id = s.customer", "c.id = s.customer + score"),
+            "compares keys of the table with the row",
+            "",
+        ),
+        (JOINED.replace("c.id = s.customer", "c.id = twice"), "compares keys of the table with the row", "none of its"),
+        (JOINED.replace("customers c", "customers c(name, id)"), "bridge.yaml", "such as"),
+        (JOINED.replace("LEFT JOIN", "|> LEFT JOIN"), "bridge.yaml", ""),
         (JOINED.replace("c.name", "c.nope"), "the transform does not fit the stream", "nope"),
         (JOINED.replace("c.name", "country"), "the transform does not fit the stream", "AMBIGUOUS"),
     ],

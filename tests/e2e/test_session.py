@@ -23,6 +23,7 @@ from bridge.load.spark.session import Session
 from bridge.load.spool.spool import Spool
 from bridge.load.write.context import WriteContext
 from tests.e2e.conftest import TAP, Project, processes_of, stream, wait_until_gone
+from tests.support.lookups import NO_LOOKUPS
 from tests.support.shell import children_seconds
 
 
@@ -163,6 +164,7 @@ def test_a_stop_does_not_wait_for_a_jvm_that_starts(tmp_path: Path) -> None:
         scratch=scratch,
         log=tmp_path / "log",
         context=job,
+        lookups=NO_LOOKUPS,
     )
     engine.start("")
     while not list(scratch.glob("jvm-*")):

@@ -22,6 +22,7 @@ from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.sql.transform import read_transform
 from tests.crash.orchestrator import Strike
 from tests.e2e.conftest import Project, wait_until_gone
+from tests.support.lookups import NO_LOOKUPS
 
 RECORDS = 60
 PROPERTIES = {
@@ -244,7 +245,7 @@ def test_what_spark_makes_becomes_columns(spark: SparkSession) -> None:
         "SELECT *, CAST(id AS smallint) AS small, price * 2 AS twice, date(at) AS day, place.x, size(tags) AS n, "
         "id / 2 AS half, id > 1 AS more, payload AS again, struct(id, name) AS pair, array(price) AS prices FROM stream"
     )
-    made = analysed(spark, read_transform(text), READ, "s", metadata=False)
+    made = analysed(spark, read_transform(text), READ, "s", metadata=False, lookups=NO_LOOKUPS)
     assert pa.schema(list(made)[:7]).equals(READ.arrow, check_metadata=True)
     types = {field.name: field.type for field in list(made)[7:]}
     assert types == {
@@ -282,7 +283,7 @@ def test_what_only_spark_can_tell_is_refused_too(spark: SparkSession) -> None:
     }
     for text, message in wrong.items():
         with pytest.raises(SettingsError) as caught:
-            analysed(spark, read_transform(text), READ, "s", metadata=True)
+            analysed(spark, read_transform(text), READ, "s", metadata=True, lookups=NO_LOOKUPS)
         assert message in caught.value.message, text
 
 
@@ -304,7 +305,9 @@ def test_a_text_that_spark_takes_for_the_time_of_the_run_is_refused(spark: Spark
     ]
     for text in clock:
         with pytest.raises(SettingsError) as caught:
-            analysed(spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True)
+            analysed(
+                spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True, lookups=NO_LOOKUPS
+            )
         assert "is the time of the run" in caught.value.message, text
     for text in (
         "to_date(name)",
@@ -321,4 +324,4 @@ def test_a_text_that_spark_takes_for_the_time_of_the_run_is_refused(spark: Spark
         "CAST(try_to_number(name, '999') AS decimal(10, 2)) + try_element_at(array(price), 1)",
         "date_format(to_utc_timestamp(at, 'Europe/Berlin'), 'yyyy') || url_encode(get_json_object(payload, '$.a'))",
     ):
-        analysed(spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True)
+        analysed(spark, read_transform(f"SELECT {text} AS a FROM stream"), READ, "s", metadata=True, lookups=NO_LOOKUPS)

@@ -358,6 +358,31 @@ def _lake(tmp_path: Path, spark: Any, method: str, **views: str) -> Lake:
     return lake
 
 
+def test_a_base_that_loses_a_column(tmp_path: Path, spark: Any) -> None:
+    """The view of it is refused, and nothing is committed, whether rows come or none."""
+    base = "SELECT region, count(*) AS n, max(amount) AS most FROM orders GROUP BY region"
+    lake = _lake(tmp_path, spark, "upsert", base=base, a_top="SELECT n, max(most) AS most FROM base GROUP BY n")
+    _rows(lake)
+    head = lake.head
+    lake.views["base"] = base.replace(", max(amount) AS most", "")
+    for rows in ([], [*lake.rows(3), lake.state()]):
+        with pytest.raises(SettingsError, match="needs a column that the stream does not have"):
+            lake.run(*rows)
+        lake.check()
+        assert lake.head <= head + 2  # fences
+    lake.streams = {"*": StreamKeys(on_error="hold")}
+    lake.views["base"] = base.replace("max(amount) AS most", "avg(amount) AS most")
+    lake.views["a_top"] = "SELECT n, sum(most) AS most FROM base GROUP BY n"
+    for _ in range(2):
+        with suppress(BridgeError):
+            lake.run()
+        lake.check()
+        assert views_at(lake.uri, PIPELINE, lake.head)["base"] == base
+    lake.views["a_top"] = "SELECT n, max(most) AS most FROM base GROUP BY n"
+    lake.run(*lake.rows(3), lake.state())
+    assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
+
+
 @pytest.mark.parametrize("change", ["rewrite", "variant"])
 def test_a_column_widens(tmp_path: Path, spark: Any, change: Any) -> None:
     """An integer becomes a decimal, then text, as a key and as a value; or other values go to a column of their own."""

@@ -275,6 +275,7 @@ class InProcess(Loader):
 
     def _new_engine(self) -> Engine:
         scratch = self._plan.scratch
-        engine = self.engine("local[2]", {}, self.spool, scratch.spark, scratch.spark_log, self._context)
+        context, lookups = self._context, self._lookups
+        engine = self.engine("local[2]", {}, self.spool, scratch.spark, scratch.spark_log, context, lookups=lookups)
         engine.tasks = 2
         return engine

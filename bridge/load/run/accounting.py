@@ -95,7 +95,8 @@ class Accounting:
         expected = [(s.file, s.start, s.lines) for s in segments]
         rows = sum(report.rows + sum(report.filtered.values()) for report in reports)
         counted = sum(count.rows for report in reports for count in report.counts)
-        if sorted(reported) != sorted(expected) or rows != counted:
+        doubled = any(lines < 0 for report in reports for lines in report.filtered.values())
+        if sorted(reported) != sorted(expected) or rows != counted or doubled:
             hint = "nothing was committed; run again, and report it with the run's log if it comes back"
             raise EngineError("Spark's work does not add up", hint=hint, batch=batch.seq, lines=batch.lines)
         for report in reports:
@@ -217,10 +218,13 @@ class Accounting:
         changes = dict[str, TableChange]()
         for view in self._views.views:
             may_fit_later = suppress(DataError, SettingsError)
+            change: TableChange | None = None
             with may_fit_later if view.name in replaced else self._held.holding(self._views.stream(view)):
-                if change := self._views.fill(view, changes, through):
-                    changes[view.name] = change
-        return list(changes.values())
+                change = self._views.fill(view, changes, through)
+            if change or (view.stream in changes and (change := self._views.emptied(view))):
+                changes[view.name] = change
+        held = {view.name for view in self._views.views if self._views.stream(view) in self._held.names}
+        return [change for name, change in changes.items() if name not in held]
 
     def commit_views(self, changes: Sequence[TableChange]) -> CommitRecord:
         """Commit filled views: the STATE and all other tables stay as they are."""

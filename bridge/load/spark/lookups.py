@@ -97,8 +97,13 @@ class Lookups:
                 if not left:
                     raise
                 time.sleep(_PAUSE)
+                columns = self.columns(lookup)
                 if pipeline != self._context.pipeline and pipeline not in self.commits:
                     self._snapshots.pop(pipeline)
+                if self.columns(lookup) != columns:
+                    raise LakeError(
+                        "a table changed while rows were looked up in it", hint="run again", table=lookup
+                    ) from None
         raise AssertionError
 
     def _rows_at(self, lookup: Lookup, table: TableState, columns: pa.Schema) -> pa.Table:

@@ -38,6 +38,10 @@ _NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", 
 _RULES = "spark.sql.optimizer.excludedRules"
 _ADAPTIVE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_PUSHES = (
+    *("PushDownPredicates", "PushExtraPredicateThroughJoin", "PushPredicateThroughJoin"),
+    "InferFiltersFromConstraints",
+)
 _ADAPTIVE = "org.apache.spark.sql.execution.adaptive."
 OF_A_RECORD = frozenset(
     {
@@ -91,6 +95,8 @@ def analysed(
         frame = _over(spark.createDataFrame([], columns), statement, fields, others)
         plan = frame._jdf.queryExecution().analyzed()
         made = frame.schema
+        if [each.name for each in made].index(HIDDEN) != len(made) - 1:
+            raise TRANSFORM.unclear()
     except PySparkException as error:
         raise SettingsError("the transform does not fit the stream", hint=first_line(error), stream=stream) from None
     check_plan(plan, TRANSFORM, {"stream": stream}, looks_up=bool(statement.lookups))
@@ -108,6 +114,8 @@ def reports_of(
     # Spark would not read at all if a condition is always false, but every segment must be accounted for.
     _leave_out(session, _RULES, f"{_OPTIMIZER}PruneFilters", f"{_OPTIMIZER}PropagateEmptyRelation")
     _leave_out(session, _ADAPTIVE_RULES, f"{_ADAPTIVE}AQEPropagateEmptyRelation")
+    if plan.statement.lookups:  # nor if a condition leaves no row of a look-up's table
+        _leave_out(session, _RULES, *(f"{_OPTIMIZER}{rule}" for rule in _PUSHES))
     columns = rows_schema(plan.read, metadata=plan.metadata)
     decode = executor_rows("decode_rows", shipped, context, plan, columns)
     store = executor_rows("store_rows", shipped, context, plan, REPORT_SCHEMA)
@@ -186,16 +194,29 @@ def _check_join(join: Any, facts: Mapping[str, str]) -> None:
     table, parts = join.right().outputSet(), [join.condition().get()]
     while parts:
         part = parts.pop()
-        sides = list(_each(part.children()))
-        if part.getClass().getSimpleName() == "And":
+        sides, kind = list(_each(part.children())), part.getClass().getSimpleName()
+        if kind == "And":
             parts += sides
             continue
-        own = next(side for side in sides if side.references().subsetOf(table) and not side.references().isEmpty())
+        of_table = [side for side in sides if side.references().subsetOf(table)]
+        others = [side for side in sides if not any(table.contains(one) for one in _references(side))]
+        if kind != "EqualTo" or len(of_table) != 1 or len(others) != 1 or others[0].references().isEmpty():
+            hint = f"not {part.sql()}: of its two sides one is a column of the table, and the other one has none of its"
+            raise SettingsError("a look-up compares keys of the table with the row", hint=hint, **facts)
+        own = of_table[0]
         if own.getClass().getSimpleName() != "AttributeReference":
             hint = f"cast the row's side to it: CAST(... AS {_plain(own).dataType().sql()})"
             raise SettingsError(
                 "a key of a look-up has another type than the row", hint=hint, key=_plain(own).sql(), **facts
             )
+
+
+def _references(expression: Any) -> Iterator[Any]:
+    """Yield the columns in an expression."""
+    if expression.getClass().getSimpleName() == "AttributeReference":
+        yield expression
+    for child in _each(expression.children()):
+        yield from _references(child)
 
 
 def _plain(key: Any) -> Any:

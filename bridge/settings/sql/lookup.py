@@ -53,7 +53,7 @@ def read_lookups(select: exp.Select, stream: str, tokens: Sequence[Token]) -> tu
     places = [place for place, kind in outside(tokens) if kind == "JOIN"]
     if len(places) != len(joins):
         raise _refused("tables are joined by a comma")
-    names = {column.name.lower() for column in select.find_all(exp.Column)}
+    names = {part.name.lower() for column in select.find_all(exp.Column) for part in column.parts}
     starred = {column.table.lower() for column in select.find_all(exp.Column) if isinstance(column.this, exp.Star)}
     if joins and any(isinstance(one, exp.Star) for one in select.expressions):
         raise SettingsError("* is of which table?", hint="write s.* for the stream's columns, where s is its name")
@@ -74,7 +74,8 @@ def _lookup(join: exp.Join, tokens: Sequence[Token], names: set[str], starred: s
     if (side, kind) not in _JOINS or join.args.get("method"):
         raise _refused("only LEFT JOIN and JOIN look up rows of another table")
     table = join.this
-    is_plain = isinstance(table, exp.Table) and not (table.args.keys() - _NAME)
+    is_plain = isinstance(table, exp.Table) and not any(table.args[key] for key in table.args.keys() - _NAME)
+    is_plain = is_plain and not table.alias_column_names
     if not is_plain or table.catalog or not table.this.name:
         raise _refused("what is joined is a table: its name, or PIPELINE.NAME")
     parts = 3 if table.db else 1
@@ -92,14 +93,26 @@ def _keys(condition: exp.Expr | None, alias: str) -> Iterator[str]:
     """Yield the columns of the table that the condition has, each to be equal to something of the row."""
     from sqlglot import exp
 
-    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-        sides = [part.this, part.expression] if isinstance(part, exp.EQ) else []
+    for part in _parts(condition):
+        sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
         own = [side for side in sides if isinstance(side, exp.Column) and side.table.lower() == alias.lower()]
         others = [side for side in sides if side not in own]
         tables = [column.table.lower() for side in others for column in side.find_all(exp.Column)]
         if len(own) != 1 or not tables or alias.lower() in tables:
             raise _refused(f"ON has columns of {alias} that equal something of the row, joined by AND")
         yield own[0].name
+
+
+def _parts(condition: exp.Expr | None) -> Iterator[exp.Expr | None]:
+    """Yield the conditions that AND joins."""
+    from sqlglot import exp
+
+    part = condition.unnest() if condition else None
+    if isinstance(part, exp.And):
+        yield from _parts(part.this)
+        yield from _parts(part.expression)
+    else:
+        yield part
 
 
 def _refused(reason: str) -> SettingsError:

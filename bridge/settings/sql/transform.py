@@ -216,7 +216,8 @@ def _placed(text: str, alias: str, select: exp.Select) -> Statement:
     stars = sum(1 for _ in select.find_all(exp.Star))
     own = len(_stars(tokens, alias, ["x"]))
     others = sum(1 for column in select.find_all(exp.Column) if _is_of_struct(column, alias))
-    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others:
+    piped = any(token.text == "|>" for token in tokens)
+    if tokens[0].token_type.name != "SELECT" or at < 0 or stars != own + others or piped:
         raise TRANSFORM.unclear()
     return Statement(text, alias, read_lookups(select, alias, tokens[at:]))
 

@@ -161,9 +161,14 @@ class ViewTables:
         except SettingsError:
             source = self._source(view, change)
             columns = {name.lower() for name in source.columns.names} if source else set()
-            if columns.issuperset(map(str.lower, view.needs)):
+            if base or columns.issuperset(map(str.lower, view.needs)):
                 raise
             return None
+
+    def emptied(self, view: View) -> TableChange | None:
+        """The change by which a view's table is no view any more, and so filled anew later; None if it is none."""
+        old = self._committer.snapshot.tables.get(view.name)
+        return structs.replace(old, view="").change(view.name) if old and old.view else None
 
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
         """The change among these of the table that the view selects from."""
@@ -190,7 +195,7 @@ class ViewTables:
             return None
         old, is_outdated = self._committer.snapshot.tables.get(view.name), self._is_outdated(view)
         if change and (not self._is_readable(change) or self._is_unfilled(view, change)):
-            return structs.replace(old, view="").change(view.name) if old and old.view else None
+            return self.emptied(view)
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None

@@ -14,6 +14,7 @@ from bridge.load.views.fit import check_fit, outline
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.sql.transform import read_transform
 from bridge.settings.sql.view import read_view
+from tests.support.lookups import NO_LOOKUPS
 from tests.unit.load.views.test_types import COLUMNS
 
 EXPRESSIONS = """
@@ -113,7 +114,12 @@ def test_a_window_slides_as_a_key_only(spark: SparkSession, slide: str) -> None:
     assert typed.view.keys == ("w",)
     with pytest.raises(SettingsError, match="a window that slides puts a row into several windows"):
         analysed_transform(
-            spark, read_transform(f"SELECT {window} AS w FROM stream"), TableSchema(COLUMNS), "s", metadata=False
+            spark,
+            read_transform(f"SELECT {window} AS w FROM stream"),
+            TableSchema(COLUMNS),
+            "s",
+            metadata=False,
+            lookups=NO_LOOKUPS,
         )
 
 
