@@ -43,7 +43,7 @@ def test_no_output_calls_it_otherwise(tmp_path: Path, typed: Typed) -> None:
 def test_system_tables_have_the_same_name(tmp_path: Path, typed: Typed) -> None:
     """So do `Lake.sql` and the files for BI, which have the same columns."""
     named = {name for name, schema in COLUMNS.items() if "run_id" in schema.names}
-    assert named == {"runs", "commits", "rejects", "reconciliations"}
+    assert named == {"runs", "stream_runs", "commits", "rejects", "reconciliations"}
     assert not any("run" in schema.names for schema in COLUMNS.values())
     lake = unpack_to("parquet", tmp_path)
     question = "SELECT count(*) AS n FROM bridge.runs JOIN bridge.commits USING (run_id)"
