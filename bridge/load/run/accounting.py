@@ -221,7 +221,7 @@ class Accounting:
             change: TableChange | None = None
             with may_fit_later if view.name in replaced else self._held.holding(self._views.stream(view)):
                 change = self._views.fill(view, changes, through)
-            if change or (view.stream in changes and (change := self._views.emptied(view))):
+            if change or (view.stream in changes and (change := self._views.emptied(view.name))):
                 changes[view.name] = change
         held = {view.name for view in self._views.views if self._views.stream(view) in self._held.names}
         return [change for name, change in changes.items() if name not in held]

@@ -81,8 +81,9 @@ class Lookups:
         snapshot = self._snapshot(pipeline)
         table = snapshot.tables.get(lookup.table)
         if table is None or table.schema is None:
-            hint = did_you_mean(lookup.table, snapshot.tables)
-            hint = hint or f"it has: {', '.join(sorted(snapshot.tables))}" if snapshot.tables else _first(pipeline)
+            hint = f"load it first: singer-bridge run {pipeline}"
+            if names := sorted(snapshot.tables):
+                hint = did_you_mean(lookup.table, names) or f"it has: {', '.join(names)}"
             facts = {"pipeline": pipeline, "table": lookup.table}
             raise SettingsError("a transform looks rows up in a table that there is not", hint=hint, **facts)
         return table
@@ -117,10 +118,6 @@ class Lookups:
                     hint = f"more than {_MOST >> 20} MiB: select fewer of its columns, or join them where you query"
                     raise SettingsError("a table is too large to look rows up in it", hint=hint, table=lookup)
         return pa.Table.from_batches(batches, columns)
-
-
-def _first(pipeline: str) -> str:
-    return f"load it first: singer-bridge run {pipeline}"
 
 
 def _by_key(lookup: Lookup, rows: pa.Table) -> pa.Table:

@@ -62,18 +62,20 @@ def following(run: Run, path: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        follower.join()
+        follower.join(_EVERY)  # an update that goes on does no harm, and a run that was never begun has no record
 
 
 def _follow(run: Run, path: str, ended: threading.Event) -> None:
-    with suppress(LakeError):  # the run says so itself
-        if storage := run.recorded():
-            log = Log(storage, run.pipeline.name)
-            before = log.latest()
-            while not ended.wait(_EVERY):
-                if (head := log.latest()) != before:
-                    update_system_tables(storage, log.pipeline, path)
-                    before = head
+    if not (storage := run.recorded()):
+        return
+    log, before = Log(storage, run.pipeline.name), -1
+    with suppress(LakeError):
+        before = log.latest()
+    while not ended.wait(_EVERY):
+        with suppress(LakeError):  # the run says so itself
+            if (head := log.latest()) != before:
+                update_system_tables(storage, log.pipeline, path)
+                before = head
 
 
 def update_system_tables(storage: Storage, pipeline: str, path: str) -> list[str]:

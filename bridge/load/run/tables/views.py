@@ -165,10 +165,10 @@ class ViewTables:
                 raise
             return None
 
-    def emptied(self, view: View) -> TableChange | None:
+    def emptied(self, name: str) -> TableChange | None:
         """The change by which a view's table is no view any more, and so filled anew later; None if it is none."""
-        old = self._committer.snapshot.tables.get(view.name)
-        return structs.replace(old, view="").change(view.name) if old and old.view else None
+        old = self._committer.snapshot.tables.get(name)
+        return structs.replace(old, view="").change(name) if old and old.view else None
 
     def feeds(self, view: View, changes: Mapping[str, TableChange]) -> TableChange | None:
         """The change among these of the table that the view selects from."""
@@ -195,7 +195,7 @@ class ViewTables:
             return None
         old, is_outdated = self._committer.snapshot.tables.get(view.name), self._is_outdated(view)
         if change and (not self._is_readable(change) or self._is_unfilled(view, change)):
-            return self.emptied(view)
+            return self.emptied(view.name)
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
             return None
@@ -299,10 +299,9 @@ class ViewTables:
         return view.stream in self._views and not change.view
 
     def former(self) -> Iterator[TableChange]:
-        """Yield the changes by which tables whose views left the settings are no views any more."""
-        for name, table in sorted(self._committer.snapshot.tables.items()):
-            if table.view and name not in self._views:
-                yield structs.replace(table, view="").change(name)
+        """The changes by which tables whose views left the settings are no views any more."""
+        names = sorted(self._committer.snapshot.tables.keys() - self._views.keys())
+        return filter(None, map(self.emptied, names))
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
