@@ -74,8 +74,8 @@ class Snapshot:
 
     @property
     def stream_tables(self) -> dict[str, TableState]:
-        """The tables that are no views."""
-        return {name: table for name, table in self.tables.items() if not table.view}
+        """The tables that hold a stream's rows."""
+        return {name: table for name, table in self.tables.items() if not table.is_of_view}
 
     def table(self, names: Iterable[str]) -> TableState | None:
         """The table of a stream that has these names, None if it has none yet."""

@@ -198,6 +198,15 @@ class TapGroup(Struct, frozen=True, omit_defaults=True):
         return ", ".join(self.streams[:3]) + (f" and {more} more" if more > 0 else "")
 
 
+class Watermark(Struct, frozen=True, omit_defaults=True):
+    """How far the windows of a view have come. Both are microseconds since 1970."""
+
+    latest: int
+    """The greatest time of a row that ever came. It never falls."""
+    closed: int | None = None
+    """Windows that end by then are closed: they are in the table of closed windows. Absent: none ever closed."""
+
+
 class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The change that a commit makes to one table. `TableState.change` makes it.
 
@@ -234,6 +243,15 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whether rows that come are merged into the table by key. Absent: an older version loaded it and did not say."""
     key: tuple[str, ...] = ()
     """The columns by which each row is there once after this commit. Absent: none, or it is not certain."""
+    watermark: Watermark | None = None
+    """Of a view with `keep` or `lateness`."""
+    closes: str = ""
+    """The view whose closed windows the table holds. Absent: it is no such table."""
+
+    @property
+    def is_of_view(self) -> bool:
+        """Whether the table holds what a view makes of rows, and no stream's rows."""
+        return bool(self.view or self.closes)
 
     @property
     def has_own_log(self) -> bool:
@@ -274,6 +292,14 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     """As in `TableChange`."""
     key: tuple[str, ...] = ()
     """As in `TableChange`."""
+    watermark: Watermark | None = None
+    """As in `TableChange`."""
+    closes: str = ""
+    """As in `TableChange`."""
+
+    @property
+    def is_of_view(self) -> bool:
+        return bool(self.view or self.closes)
 
     @property
     def rows(self) -> int:
@@ -316,6 +342,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             view=self.view,
             upserts=self.upserts,
             key=self.key,
+            watermark=self.watermark,
+            closes=self.closes,
         )
 
     def after(self, change: TableChange) -> TableState:
@@ -325,8 +353,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             files.pop(name, None)
         files |= {add.name: add.live for add in change.adds}
         by = self.partition_by if change.partition_by is None else change.partition_by
-        facts = change.version, change.format, by, change.view, change.upserts, change.key
-        return TableState(change.folder, change.schema, files, *facts)
+        of_view = change.view, change.upserts, change.key, change.watermark, change.closes
+        return TableState(change.folder, change.schema, files, change.version, change.format, by, *of_view)
 
 
 class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -228,7 +228,7 @@ def _counted(streams: dict[str, StreamResult], commit: CommitRecord, sign: int =
     A stream that has rows in it counts as incomplete: only the run itself knew that no more would come.
     """
     streams = dict(streams)
-    for change in (change for change in commit.tables if not change.view):
+    for change in (change for change in commit.tables if not change.is_of_view):
         before = streams.get(change.stream, StreamResult())
         merged = {n: before.merged.get(n, 0) + sign * change.merged.get(n, 0) for n in before.merged | change.merged}
         streams[change.stream] = _read_at_least(

@@ -195,7 +195,7 @@ def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> Tabl
 
 
 def _facts(table: TableState) -> tuple[Any, ...]:
-    return table.schema, table.version, table.view, table.upserts, table.key
+    return table.schema, table.version, table.view, table.upserts, table.key, table.watermark, table.closes
 
 
 def roll_back(

@@ -90,9 +90,9 @@ def pieces(log: Log, snapshot: Snapshot, pipeline: Pipeline, options: CompactOpt
     """The pieces that are worth compacting; each has fewer files afterwards."""
     fresh = _fresh(log, snapshot.n, datetime.now(timezone.utc) - options.older_than) if options.older_than else set()
     result: list[Piece] = []
-    for stream, table in sorted(
-        snapshot.stream_tables.items()
-    ):  # views are not compacted: each change rewrites their files
+    for stream, table in sorted(snapshot.tables.items()):
+        if table.view:
+            continue  # each change rewrites its files
         if not options.streams or stream in options.streams:
             file_size = _layout(pipeline, stream, table, options).file_size
             small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]

@@ -135,8 +135,8 @@ def _refill(committer: Committer, views: ViewTables, names: Collection[str]) -> 
     changes = dict[str, TableChange]()
     for view in views.views:  # those that select from one that is filled, too
         source = views.feeds(view, changes)
-        if (view.name in names or source) and (change := views.build(view, source, 1, anew=True)):
-            changes[view.name] = change
+        if view.name in names or source:
+            changes |= {change.stream: change for change in views.build(view, source, 1, anew=True)}
     state, staged = committer.snapshot.pipeline_state, committer.snapshot.staged
     committer.commit(state, list(changes.values()), staged=staged, reason=_REASON)
 
@@ -172,7 +172,7 @@ def _problem(log: Log, stream: TableState | None, view: View, table: TableState,
         SignedFile(f"{stream.folder}/{one}", file.size, file.rows) for one, file in stream.files.items() if file.rows
     ]
     state = [SignedFile(f"{table.folder}/{one}", file.size, None) for one, file in table.files.items()]
-    work = ViewWork(typed, columns, rows, state, (), 0)
+    work = ViewWork(typed, columns, rows, state, (), 0, table.watermark)
     try:
         count, first = spark(lambda session, context, shipped: compare_view(session, context, shipped, work, MOST))
     except LakeError as error:

@@ -218,13 +218,14 @@ class Accounting:
         changes = dict[str, TableChange]()
         for view in self._views.views:
             may_fit_later = suppress(DataError, SettingsError)
-            change: TableChange | None = None
+            filled = list[TableChange]()
             with may_fit_later if view.name in replaced else self._held.holding(self._views.stream(view)):
-                change = self._views.fill(view, changes, through)
-            if change or (view.stream in changes and (change := self._views.emptied(view.name))):
-                changes[view.name] = change
+                filled = self._views.fill(view, changes, through)
+            if not filled and view.stream in changes and (emptied := self._views.emptied(view.name)):
+                filled = [emptied]
+            changes |= {change.stream: change for change in filled}
         held = {view.name for view in self._views.views if self._views.stream(view) in self._held.names}
-        return [change for name, change in changes.items() if name not in held]
+        return [change for name, change in changes.items() if name not in held and change.closes not in held]
 
     def commit_views(self, changes: Sequence[TableChange]) -> CommitRecord:
         """Commit filled views: the STATE and all other tables stay as they are."""
@@ -245,9 +246,9 @@ class Accounting:
             stream = streams[source.stream] if source else None
             with self._held.holding(stream or self._views.stream(view)):
                 rows = built[source.stream].rows if source and source.stream in built else ()
-                if change := self._views.build(view, source, through, rows=rows):
-                    changes[view.name], streams[view.name] = change, stream or view.name
-                    views.append((streams[view.name], change))
+                for change in self._views.build(view, source, through, rows=rows):
+                    changes[change.stream], streams[change.stream] = change, stream or view.name
+                    views.append((streams[change.stream], change))
         return views
 
     def _without_held(self, barrier: Barrier) -> Barrier:
@@ -296,7 +297,7 @@ class Accounting:
         self._tables.rewriting.committed()
         self._views.committed(tables)
         names = {view.name for view in self._views.views}
-        former = (one.stream for one in prepared.views if not one.view and one.stream not in names)
+        former = (one.stream for one in prepared.views if not one.is_of_view and one.stream not in names)
         self._warnings += (f"{name}: {_NO_VIEW}" for name in former)
         self._warnings += _shrunk(prepared.built)
         return record

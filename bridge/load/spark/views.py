@@ -23,17 +23,28 @@ from msgspec import convert, json
 from pyspark.sql import functions as sql
 
 from bridge.errors import DataError
-from bridge.lake.records import PendingFile
+from bridge.lake.records import PendingFile, Watermark
 from bridge.load.spark.shipping import executor_rows, map_in_arrow, spread
 from bridge.load.spark.transform import OF_A_RECORD, first_line
 from bridge.load.spark.types import spark_schema
 from bridge.load.spark.view_files import FAILED, SIGN
 from bridge.load.spark.view_types import needed_columns, plain_keys, view_session
 from bridge.load.spark.worker import REPORT_SCHEMA, REPORTS
-from bridge.load.views.algebra import RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
+from bridge.load.views.algebra import CAME, LATEST, RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
 from bridge.load.views.merge import can_merge, merge_groups
+from bridge.load.views.windows import ViewChange, Windows, came, latest_of, visible_schema
 from bridge.load.write.context import WriteContext
-from bridge.load.write.groups import Patch, Patched, groups_of, in_order, patch, shares, write_sorted
+from bridge.load.write.groups import (
+    Patch,
+    Patched,
+    among,
+    groups_between,
+    groups_of,
+    in_order,
+    patch,
+    shares,
+    write_sorted,
+)
 from bridge.load.write.report import Failure, raise_failure
 from bridge.load.write.signed_file import SignedFile
 from bridge.settings.sql.transform import quoted
@@ -70,18 +81,21 @@ class ViewWork:
     after: Sequence[SignedFile]
     """All files of the table after the commit."""
     seq: int
+    watermark: Watermark | None = None
+    """Before the commit."""
+    anew: bool = False
+    """The view is filled anew."""
 
 
-def change_view(
-    spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork
-) -> tuple[list[PendingFile], list[SignedFile]]:
-    """Write a view's new groups to pending files; also return the files of `work.state` that these replace.
-
-    Raises `DataError` for a row on which the view's SQL fails.
-    """
-    few = sum(file.rows or 0 for file in work.changed) <= _FEW
-    with _explained(work), _Frames(_session(spark, work, few=few), context, shipped) as frames:
-        return _patched(frames, work) if few else (_written(frames, work, _groups(frames, work)), [*work.state])
+def change_view(spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork) -> ViewChange:
+    """Write a view's new groups to pending files. Raises `DataError` for a row on which the view's SQL fails."""
+    with _explained(work):
+        if sum(file.rows or 0 for file in work.changed) <= _FEW:
+            with _Frames(_session(spark, work, few=True), context, shipped) as frames:
+                if (change := _patched(frames, work)) is not None:
+                    return change
+        with _Frames(_session(spark, work), context, shipped) as frames:
+            return _whole(frames, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +119,9 @@ def compare_view(
     with _explained(work), _Frames(_session(spark, work), context, shipped) as frames:
         fields = needed_columns(typed.view, work.columns)
         partials = frames.named(frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
-        selected = frames.named(frames.spark.sql(merge_sql(typed, partials)))
+        windows = Windows.of(typed, work.watermark, None)
+        groups = frames.spark.sql(merge_sql(typed, partials)).where(f"NOT {windows.ended(windows.gone)}")
+        selected = frames.named(groups)
         stored = frames.rows(work.state, typed.schema, signed=False)
         keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
         rows = keys.orderBy("key").limit(most).collect()
@@ -190,38 +206,79 @@ class _Frames:
         return self.named(self.spark.createDataFrame(table, spark_schema(table.schema)))
 
 
-def _patched(frames: _Frames, work: ViewWork) -> tuple[list[PendingFile], list[SignedFile]]:
-    """Change only the groups of few rows, in the files that have them. These groups go through the driver's memory."""
-    typed, context, schema = work.typed, frames.context, work.typed.schema
-    names, fields = list(typed.view.keys), needed_columns(typed.view, work.columns)
-    changed = frames.rows(work.changed, fields, at_once=_TINY)
+def _patched(frames: _Frames, work: ViewWork) -> ViewChange | None:
+    """Change only the groups of few rows, in the files that have them. These groups go through the driver's memory.
+
+    None, and nothing is written, if too many groups go or close for that.
+    """
+    typed, context, names = work.typed, frames.context, list(work.typed.view.keys)
+    changed = frames.rows(work.changed, needed_columns(typed.view, work.columns), at_once=_TINY)
     partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
-    if work.state and not len(partials):
-        return [], []
-    keys = partials.select(names).cast(pa.schema([schema.field(name) for name in names]))
-    touched = list(shares(context, work.state, keys, names))
-    before = [groups_of(context, file, share, schema) for file, share in touched]
-    stored = pa.concat_tables([schema.empty_table(), *before])
-    groups = _merged(frames, typed, partials, stored)
+    windows = Windows.of(typed, work.watermark, latest_of(typed, partials), anew=work.anew)
+    late = came(windows.split(partials, windows.late)[0]) if typed.view.window and not work.anew else 0
+    partials = windows.split(partials, windows.gone_before)[1]
+    going, closing = (_ended(frames, work, *windows.range_of(one)) for one in ("gone", "closed"))
+    if going is None or closing is None:
+        return None
+    if work.state and not len(partials) + len(going) + len(closing):
+        return ViewChange(windows.watermark, late=late)
+    keys = partials.select(names).cast(pa.schema([typed.schema.field(name) for name in names]))
+    groups = _changed(frames, work, partials, keys)
+    closing = pa.concat_tables([closing.filter(pc.invert(among(closing, keys))), windows.closing(groups)])
+    closing, groups = (in_order(rows, names) for rows in (closing, windows.split(groups, windows.gone)[1]))
+    closed = _rows_written(context, typed.view.closes, closing.select(visible_schema(typed).names), work.seq)
+    if not work.state:
+        files = list(write_sorted(context, typed.view.name, typed.schema, work.seq, iter([groups])))
+        return ViewChange(windows.watermark, files, [], closed, late)
+    files, replaced = _patches(frames, work, groups, pa.concat_tables([keys, going.select(names)]))
+    return ViewChange(windows.watermark, files, replaced, closed, late)
+
+
+def _ended(frames: _Frames, work: ViewWork, after: int | None, until: int | None) -> pa.Table | None:
+    """The groups so far whose keys, of which one is a time, are in this range; None: too many for this memory."""
+    parts, schema, window = [work.typed.schema.empty_table()], work.typed.schema, work.typed.view.window
+    if window and until is not None and until != after:
+        for rows in groups_between(frames.context, work.state, schema, window.key, after, until):
+            parts.append(rows)
+            if sum(map(len, parts)) > _FEW:
+                return None
+    return pa.concat_tables(parts)
+
+
+def _changed(frames: _Frames, work: ViewWork, partials: pa.Table, keys: pa.Table) -> pa.Table:
+    """The groups with these keys after the commit."""
+    typed, context, schema = work.typed, frames.context, work.typed.schema
+    before = [
+        groups_of(context, file, share, schema) for file, share in shares(context, work.state, keys, keys.column_names)
+    ]
+    groups = _merged(frames, typed, partials, pa.concat_tables([schema.empty_table(), *before]))
     again = groups.filter(groups.column(RECOMPUTE))
     if len(again):
-        rows = frames.rows(work.after, fields, among=_values(work, again))
-        anew = frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(again.select(names))))
+        rows = frames.rows(work.after, needed_columns(typed.view, work.columns), among=_values(work, again))
+        only = frames.of_arrow(again.select(keys.column_names))
+        anew = frames.spark.sql(partial_sql(typed, rows, SIGN, only=only))
         certain = groups.filter(pc.invert(groups.column(RECOMPUTE)))
         groups = pa.concat_tables([certain, _merged(frames, typed, anew.toArrow(), schema.empty_table())])
-    groups = in_order(groups.select(schema.names), names)
-    if not work.state:
-        return list(write_sorted(context, typed.view.name, schema, work.seq, iter([groups]))), []
+    return groups.select(schema.names)
+
+
+def _patches(
+    frames: _Frames, work: ViewWork, groups: pa.Table, keys: pa.Table
+) -> tuple[list[PendingFile], list[SignedFile]]:
+    """Write the files again that have groups with these keys, of which these are left; also return the old files."""
+    context, names, name = frames.context, keys.column_names, work.typed.view.name
+    touched = list(shares(context, work.state, keys, names))
     of_file = {file.key: part for file, part in shares(context, work.state, groups, names)}
-    patches = [
-        Patch(typed.view.name, work.seq, file, share, of_file.get(file.key, groups.slice(0, 0)))
-        for file, share in touched
-    ]
+    patches = [Patch(name, work.seq, file, share, of_file.get(file.key, groups.slice(0, 0))) for file, share in touched]
     if len(patches) == 1:
         reports = [patch(context, patches[0])]
     else:
         reports = convert(spread(frames.spark, patch, context, patches, frames.shipped), list[Patched])
     return [file for report in reports for file in report.files], [file for file, _ in touched]
+
+
+def _rows_written(context: WriteContext, name: str, rows: pa.Table, seq: int) -> list[PendingFile]:
+    return list(write_sorted(context, name, rows.schema, seq, iter([rows]))) if len(rows) else []
 
 
 def _merged(frames: _Frames, typed: TypedView, partials: pa.Table, stored: pa.Table) -> pa.Table:
@@ -238,11 +295,34 @@ def _values(work: ViewWork, groups: pa.Table) -> dict[str, pa.Array]:
     return {field.name: groups.column(key).unique() for key, field in keys.items()}
 
 
-def _groups(frames: _Frames, work: ViewWork) -> DataFrame:
+def _whole(frames: _Frames, work: ViewWork) -> ViewChange:
+    """Write the whole view again."""
+    typed, spark = work.typed, frames.spark
+    rows = frames.rows(work.changed, needed_columns(typed.view, work.columns))
+    partials, latest, late = spark.sql(partial_sql(typed, rows, SIGN)), None, 0
+    if typed.view.window:
+        partials = frames.cached(partials)
+        latest = partials.agg(sql.max(LATEST)).first()[0]
+    windows = Windows.of(typed, work.watermark, latest, anew=work.anew)
+    if windows.late is not None and not work.anew:
+        late = partials.where(windows.ended(windows.late)).agg(sql.sum(CAME)).first()[0] or 0
+    if windows.gone_before is not None:
+        partials = partials.where(f"NOT {windows.ended(windows.gone_before)}")
+    groups = _groups(frames, work, frames.named(partials))
+    closed = list[PendingFile]()
+    if windows.closed != windows.closed_before:
+        groups = frames.cached(groups)
+        closing = groups.where(f"{windows.ended(windows.closed)} AND NOT {windows.ended(windows.closed_before)}")
+        closed = _written(frames, work, closing, typed.view.closes, visible_schema(typed))
+    if windows.gone is not None:
+        groups = groups.where(f"NOT {windows.ended(windows.gone)}")
+    files = _written(frames, work, groups, typed.view.name, typed.schema)
+    return ViewChange(windows.watermark, files, work.state, closed, late)
+
+
+def _groups(frames: _Frames, work: ViewWork, partials: str) -> DataFrame:
     """The view's groups after the commit."""
     typed, spark = work.typed, frames.spark
-    fields = needed_columns(typed.view, work.columns)
-    partials = frames.named(spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
     state = frames.rows(work.state, typed.schema, signed=False) if work.state else None
     groups = spark.sql(merge_sql(typed, partials, state))
     names = [quoted(name) for name in typed.schema.names]
@@ -254,23 +334,22 @@ def _groups(frames: _Frames, work: ViewWork) -> DataFrame:
     if uncertain.isEmpty():
         return groups.select(*names)
     only = frames.named(uncertain.select(*map(quoted, typed.view.keys)))
-    again = frames.named(spark.sql(partial_sql(typed, frames.rows(work.after, fields), SIGN, only=only)))
+    rows = frames.rows(work.after, needed_columns(typed.view, work.columns))
+    again = frames.named(spark.sql(partial_sql(typed, rows, SIGN, only=only)))
     anew = spark.sql(merge_sql(typed, again)).select(*names)
     return groups.filter(f"NOT {quoted(RECOMPUTE)}").select(*names).unionByName(anew)
 
 
-def _written(frames: _Frames, work: ViewWork, groups: DataFrame) -> list[PendingFile]:
+def _written(frames: _Frames, work: ViewWork, groups: DataFrame, name: str, schema: pa.Schema) -> list[PendingFile]:
     """Write groups in the order of their keys: the files have ranges of keys that do not overlap."""
-    typed = work.typed
-    keys = [sql.col(quoted(key)).asc_nulls_last() for key in typed.view.keys]
-    size = frames.context.layouts[typed.view.name].file_size
+    keys = [sql.col(quoted(key)).asc_nulls_last() for key in work.typed.view.keys]
+    groups, size = groups.select(*map(quoted, schema.names)), frames.context.layouts[name].file_size
     if sum(file.size for file in (*work.changed, *work.state)) <= size:
         groups = groups.repartition(1)
     else:
         groups = frames.cached(groups)
-        count = max(1, round(groups.count() * len(typed.schema) * _CELL / size))
+        count = max(1, round(groups.count() * len(schema) * _CELL / size))
         groups = groups.repartitionByRange(count, *keys) if count > 1 else groups.repartition(1)
-    name, schema = typed.view.name, typed.schema
     write = executor_rows("write_groups", frames.shipped, frames.context, name, schema, work.seq, REPORT_SCHEMA)
     rows = map_in_arrow(groups.sortWithinPartitions(*keys), write, REPORTS).collect()
     return [json.decode(row.report, type=PendingFile) for row in rows]

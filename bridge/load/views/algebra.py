@@ -41,6 +41,11 @@ _HIDDEN = {
 }
 EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
 _SIGN = "_view_sign"
+_TIME = "_view_time"
+LATEST = "_view_latest"
+"""The column of partial groups with the greatest time of a row that came, in microseconds since 1970."""
+CAME = "_view_came"
+"""The column of partial groups that says how many rows came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ def arguments_sql(view: View, source: str, *others: str) -> str:
             if isinstance(item, Aggregate) and item.condition:
                 words = f"CASE WHEN ({item.condition}) THEN {words} END"
             columns.append(f"{words} AS {_argument(place, number)}")
+    if view.window:
+        columns.append(f"unix_micros(CAST(({view.window.time}) AS TIMESTAMP)) AS {_TIME}")
     where = f" WHERE ({view.where})" if view.where else ""
     return f"SELECT {', '.join(columns)} FROM {quoted(source)} AS {quoted(view.alias)}{where}"
 
@@ -128,6 +135,9 @@ def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = 
         else:
             prepared.append(f"{_input_expression(typed, item, place, quoted(sign))} AS {column}")
             changes |= _changes(item, column)
+    if typed.view.window:
+        prepared.append(_TIME)
+        changes |= {LATEST: f"max({_TIME}) FILTER (WHERE {_SIGN} > 0)", CAME: f"count_if({_SIGN} > 0)"}
     rows = f"SELECT {', '.join(prepared)} FROM ({arguments_sql(typed.view, source, sign)})"
     joined = ""
     if only is not None:

@@ -62,10 +62,32 @@ def groups_of(context: WriteContext, file: SignedFile, keys: pa.Table, schema: p
     parts = [schema.empty_table()]
     with open_file(context, file) as live:
         for group in range(live.num_row_groups):
-            same = _among(live.read_row_group(group, columns=keys.column_names), keys)
+            same = among(live.read_row_group(group, columns=keys.column_names), keys)
             if pc.any(same).as_py():
                 parts.append(live.read_row_group(group).filter(same).select(schema.names).cast(schema))
     return pa.concat_tables(parts)
+
+
+def groups_between(
+    context: WriteContext, files: Sequence[SignedFile], schema: pa.Schema, key: str, after: int | None, until: int
+) -> Iterator[pa.Table]:
+    """Yield the groups whose key, a time, is after a moment, and not later than another; None: after any.
+
+    Moments are microseconds since 1970. Row groups that can have none are not read.
+    """
+    for one in files:
+        with open_file(context, one) as live:
+            column = live.schema_arrow.get_field_index(key)
+            for group in range(live.num_row_groups):
+                limits = live.metadata.row_group(group).column(column).statistics
+                if limits and limits.has_min_max and limits.min_raw > until:
+                    continue
+                if limits and limits.has_min_max and after is not None and limits.max_raw <= after:
+                    continue
+                rows = live.read_row_group(group).select(schema.names).cast(schema)
+                times = rows.column(key).cast(pa.int64())
+                inside = pc.less_equal(times, until)
+                yield rows.filter(inside if after is None else pc.and_(inside, pc.greater(times, after)))
 
 
 def patch(context: WriteContext, change: Patch) -> Patched:
@@ -84,7 +106,7 @@ def _merged(context: WriteContext, change: Patch) -> Iterator[pa.Table]:
         parts = _divided(change.groups, change.groups.select(names), firsts)
         for group, part in enumerate(parts):
             rows = live.read_row_group(group).select(schema.names).cast(schema)
-            stay = rows.filter(pc.invert(_among(rows.select(names), change.keys)))
+            stay = rows.filter(pc.invert(among(rows.select(names), change.keys)))
             yield in_order(pa.concat_tables([stay, part]), names)
 
 
@@ -137,8 +159,8 @@ def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(gathered).combine_chunks()
 
 
-def _among(rows: pa.Table, keys: pa.Table) -> pa.ChunkedArray:
-    """Which rows have one of these keys."""
+def among(rows: pa.Table, keys: pa.Table) -> pa.ChunkedArray:
+    """Which rows have one of these keys, as a column of booleans."""
     numbers = [str(number) for number in range(keys.num_columns)]
     columns = rows.select(keys.column_names).cast(keys.schema)
     return pc.is_valid(lookup(columns.rename_columns(numbers), keys.rename_columns(numbers)))

@@ -48,7 +48,7 @@ def derived(history: History, snapshot: Snapshot, *, unfinished: bool, running: 
             yield from _manifests(log, stream, table)
             yield from _own_log(log, stream, table)
         yield from _schema(log, table)
-        if not running and not table.view:
+        if not running and not table.is_of_view:
             yield from _stream(log, snapshot, stream, table)
     yield from _state(log, snapshot, unfinished=unfinished, running=running)
     if not running:

@@ -27,6 +27,13 @@ def outside(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
         depth += kind in ("L_PAREN", "L_BRACKET", "L_BRACE")
 
 
+def split(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The parts between the commas that are outside of brackets."""
+    commas = [place for place, kind in outside(tokens) if kind == "COMMA"]
+    starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
+    return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
 def place_of_from(tokens: Sequence[Token]) -> int:
     """The place of the clause FROM, or -1. IS DISTINCT FROM is no such clause."""
     before = [None, *(token.token_type.name for token in tokens)]

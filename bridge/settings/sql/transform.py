@@ -263,11 +263,11 @@ def _check_function(node: exp.Func, kind: Kind, *, may_slide: bool) -> None:
 
 def _slides(arguments: Sequence[exp.Expr]) -> bool:
     """Whether these arguments of `window` are of one that slides; False if only Spark can read its lengths."""
-    lengths = [_microseconds(one.name if one.is_string else "") for one in arguments[1:3]]
+    lengths = [microseconds(one.name if one.is_string else "") for one in arguments[1:3]]
     return len(lengths) == 2 and None not in lengths and lengths[0] != lengths[1]
 
 
-def _microseconds(text: str) -> int | None:
+def microseconds(text: str) -> int | None:
     """How long an interval such as `1 hour 30 minutes` is; None if it is written in another way."""
     parts = _LENGTH.findall(words := text.strip().lower().removeprefix("interval").strip())
     is_whole = bool(parts) and not _LENGTH.sub("", words)

@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError, did_you_mean
-from bridge.settings.sql.tokens import Token, outside, place_of_from, tokens_of
+from bridge.settings.sql.tokens import Token, outside, place_of_from, split, tokens_of
 from bridge.settings.sql.transform import CLAUSES, Kind, check_node, read_select
+from bridge.settings.sql.window import TimeWindow, time_window
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -82,6 +83,13 @@ class View:
     where: str | None
     by_name: tuple[str, ...]
     """Names in GROUP BY that mean a column of the view. The stream may have no column of that name."""
+    window: TimeWindow | None
+    """Of a view whose groups close, or go."""
+
+    @property
+    def closes(self) -> str:
+        """The name of the table of its closed windows; empty: its windows never close."""
+        return f"{self.name}_closed" if self.window and self.window.lateness is not None else ""
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -119,7 +127,10 @@ def read_view(name: str, text: str) -> View:
         _check_nodes(clause.this)
     columns = tuple(item.name for item in items)
     named = tuple(one for one in columns if one in keys)
-    view = View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name)
+    window = time_window(
+        text, [(item.name, item.text) for item in items if item.name in keys and isinstance(item, Key)]
+    )
+    view = View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name, window)
     view.check_names(needs)
     return view
 
@@ -177,19 +188,13 @@ class _Parts:
             raise VIEW.unclear()
         ends = {kind: at + 1 + place for kind, place in _clauses(tokens[at + 1 :])}
         start, end = ends.get("WHERE", len(tokens)) + 1, ends.get("GROUP_BY", len(tokens))
-        return _Parts(_split(tokens[1:at]), tokens[start:end])
+        return _Parts(split(tokens[1:at]), tokens[start:end])
 
 
 def _clauses(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
     for place, kind in outside(tokens):
         if kind in ("WHERE", "GROUP_BY"):
             yield kind, place
-
-
-def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    commas = [place for place, kind in outside(tokens) if kind == "COMMA"]
-    starts, ends = [0, *(place + 1 for place in commas)], [*commas, len(tokens)]
-    return [list(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _pairs(nodes: Sequence[exp.Expr], parts: Sequence[list[Token]]) -> Iterator[tuple[exp.Expr, list[Token]]]:
@@ -244,7 +249,7 @@ def _aggregate(name: str, tokens: list[Token], text: str) -> Aggregate | None:
     if rest and (rest[:3] != ["FILTER", "L_PAREN", "WHERE"] or closed[1:] != [len(tokens) - 1]):
         return None
     condition = _words(tokens[closed[0] + 4 : -1], text) if rest else None
-    arguments = tuple(_words(part, text) for part in _split(tokens[2 : closed[0]]))
+    arguments = tuple(_words(part, text) for part in split(tokens[2 : closed[0]]))
     if len(arguments) != (count := AGGREGATES[function]):
         reason = f"{function} takes {count} argument{'s' * (count > 1)}"
         raise SettingsError(f"the view is wrong: {reason}", hint=VIEW.example, column=name)

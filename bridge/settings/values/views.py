@@ -9,7 +9,16 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from bridge.errors import SettingsError
 from bridge.settings.values.checked import parsed, wrong
+from bridge.settings.values.units import DURATION, parse_duration
 
+_SELECT = {"type": "string", "minLength": 1}
+_TERM = {"type": "string", "pattern": DURATION}
+_WITH_TERMS = {
+    "type": "object",
+    "properties": {"sql": _SELECT, "keep": _TERM, "lateness": _TERM},
+    "required": ["sql"],
+    "additionalProperties": False,
+}
 _NAME = "^[A-Za-z][A-Za-z0-9_-]{0,99}$"
 
 
@@ -20,11 +29,27 @@ def _text(value: Any) -> Any:
         refuse_sessions,
     )  # its library is slow to import, and few settings need it
 
+    if isinstance(value, dict):
+        value = _with_terms(value)
     if not isinstance(value, str):
         raise wrong("must be text", hint=VIEW.example)
     read_view("", value)
     refuse_sessions(value)
     return value
+
+
+def _with_terms(view: dict[str, Any]) -> str:
+    """The text of a view that is given as a mapping."""
+    from bridge.settings.sql.window import with_terms
+
+    for key, value in view.items():
+        if key not in ("sql", "keep", "lateness"):
+            raise wrong("unknown key", hint="a view has: sql, keep, lateness", at=str(key))
+        if key != "sql":
+            parse_duration(value)
+    if not isinstance(view.get("sql"), str):
+        raise wrong("a view needs its SELECT", hint="as sql: SELECT ...")
+    return with_terms(view["sql"], view.get("keep"), view.get("lateness"))
 
 
 def _views(views: dict[str, str]) -> dict[str, str]:
@@ -44,7 +69,9 @@ def _views(views: dict[str, str]) -> dict[str, str]:
             hint = "write its name as it is: the case of letters counts"
             raise wrong("a view has the name of another one in other letters", hint=hint, at=name)
     try:
-        read_views(views)
+        for closed, name in {view.closes: view.name for view in read_views(views)}.items():
+            if closed.casefold() in names:
+                raise wrong("a view has the name of the table of closed windows", hint=f"of {name}", at=closed)
     except SettingsError as error:
         raise wrong(error.message, hint=error.hint) from None
     return views
@@ -57,7 +84,7 @@ Views = Annotated[
         {
             "type": "object",
             "propertyNames": {"pattern": _NAME},
-            "additionalProperties": {"type": "string", "minLength": 1},
+            "additionalProperties": {"anyOf": [_SELECT, _WITH_TERMS]},
         }
     ),
 ]

@@ -181,7 +181,8 @@ class ReplayGuard:
         before = self._committer.log.snapshot(record.n - 1).tables
         views = {name: table.view for name, table in before.items() if table.view}
         return all(
-            not change.adds or (change.view and views.get(change.stream) == change.view) for change in record.tables
+            not change.adds or change.closes or (change.view and views.get(change.stream) == change.view)
+            for change in record.tables
         )
 
     def _note_replays(self, m: int) -> None:
@@ -255,7 +256,8 @@ def _streams(changes: Sequence[TableRollback], *, then: bool = False) -> dict[st
     """By table the stream whose rows are in it, also in a view; `then`: by the views that there are afterwards."""
     texts = {one.stream: one.then.view if then else one.now.view or one.then.view for one in changes}
     views = {name: text for name, text in texts.items() if text}
-    return {one.stream: root_stream(one.stream, views) for one in changes}
+    tables = {one.stream: one.now.closes or one.then.closes or one.stream for one in changes}
+    return {name: root_stream(table, views) for name, table in tables.items()}
 
 
 def _without_moved(change: TableRollback, *, follows: bool) -> TableRollback:
@@ -284,7 +286,7 @@ def _has(record: CommitRecord, state: Any) -> bool:
 
 def _adds(record: CommitRecord) -> bool:
     """Whether a run made it that loaded, or files were adopted; a repair and the filling of views have no rows."""
-    is_repair = record.reason is not None and not any(change.adds and not change.view for change in record.tables)
+    is_repair = record.reason is not None and not any(change.adds and not change.is_of_view for change in record.tables)
     return record.supersedes or (record.kind == "data" and not is_repair)
 
 
@@ -304,7 +306,7 @@ def _only_removes(plan: RollbackPlan, snapshot: Snapshot) -> bool:
 
     Views do not count: their files are replaced by each commit, and no run looks at them before its own.
     """
-    tables = [change for change in plan.tables if not (change.now.view or change.then.view)]
+    tables = [change for change in plan.tables if not (change.now.is_of_view or change.then.is_of_view)]
     versions = (version for change in tables for version in (change.now.version, change.then.version))
     back = any(change.back for change in tables)
     return not (back or snapshot.staged or plan.staged or any(version is not None for version in versions))

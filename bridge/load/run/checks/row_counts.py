@@ -187,7 +187,7 @@ def _is_whole(snapshot: Snapshot, names: tuple[str, ...], result: Result) -> boo
     table, counts = snapshot.table(names), [result.streams[name] for name in names if name in result.streams]
     return (
         table is not None
-        and not table.view
+        and not table.is_of_view
         and snapshot.staged.keys().isdisjoint(names)
         and not any(reject.stream in (None, *names) for reject in snapshot.rejects.values())
         and not any(one.refused or one.held or one.rejected or one.filtered for one in counts)

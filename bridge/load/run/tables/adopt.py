@@ -38,7 +38,7 @@ def adopt(committer: Committer, pipeline: Pipeline) -> None:
     for name in sorted(storage.list(pipeline.table_root)):
         folder = f"{pipeline.table_root}/{name}"
         stream = tables.get(folder, name)
-        if stream in snapshot.tables and snapshot.tables[stream].view:
+        if stream in snapshot.tables and snapshot.tables[stream].is_of_view:
             continue
         table = snapshot.tables.get(stream) or TableState(folder, None, format=pipeline.destination.format)
         unknown = folder not in tables and folder_name(name, ()) != name  # nobody knows for which stream it would be

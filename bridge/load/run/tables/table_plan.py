@@ -85,7 +85,7 @@ class TablePlanner:
         catalog, tables = self._catalog, self._view.tables.items()
         named = (s for s, _ in tables if catalog is None or s in self.streams.entries)
         streams = {stream for stream in named if stream not in deselected}
-        return {stream: table for stream, table in tables if stream in streams and not table.view}
+        return {stream: table for stream, table in tables if stream in streams and not table.is_of_view}
 
     def replaced(self, streams: Iterable[str]) -> set[str]:
         """Those of the streams whose tables this run replaces."""
@@ -144,8 +144,9 @@ class TablePlanner:
 
     def _refuse_view(self, stream: str, table: TableState | None, columns: TableSchema | None) -> None:
         """Raise `SettingsError` for a stream with the name of a view, or of one that there was."""
-        of_view = bool(table and table.view) or bool(columns and ROWS in columns.arrow.names)
-        if stream in self._pipeline.views or of_view:
+        of_view = bool(table and table.is_of_view) or bool(columns and ROWS in columns.arrow.names)
+        closed = {read_view(*view).closes for view in self._pipeline.views.items()}
+        if stream in self._pipeline.views or stream in closed or of_view:
             hint = "give the view another name; or leave the stream out by source.select"
             raise SettingsError("a view has the name of this stream", hint=hint, stream=stream)
 
@@ -156,10 +157,15 @@ class TablePlanner:
             columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
             if not table.view and ROWS not in columns.names:
                 raise SettingsError("a stream's table has the name of this view", hint="rename the view", view=name)
-        to = self._pipeline.destination
-        layout = TableLayout(self._folder(name), to.format, sort_by=view.keys, file_size=to.file_size)
-        self.layouts[name] = replace(layout, readable=self._feeds_view(view.name))
-        self._claim(StreamPlan(name, (name,), layout=self.layouts[name]))
+        closed, of_stream = view.closes, self._view.stream_tables
+        if closed in of_stream:
+            hint = f"it is where closed windows go: rename the view {name}"
+            raise SettingsError("a stream's table has the name of a table of closed windows", hint=hint, stream=closed)
+        for one in filter(None, (name, closed)):
+            to = self._pipeline.destination
+            layout = TableLayout(self._folder(one), to.format, sort_by=view.keys, file_size=to.file_size)
+            self.layouts[one] = replace(layout, readable=self._feeds_view(one))
+            self._claim(StreamPlan(one, (one,), layout=self.layouts[one]))
 
     def incoming(self, message: Schema) -> IncomingSchema:
         """The columns that a SCHEMA brings, as the settings shape them. Raises `SettingsError`, `DataError`."""

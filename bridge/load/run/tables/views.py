@@ -10,6 +10,7 @@ A view may select from another view, whose table is then its stream's: the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,21 +21,26 @@ from msgspec import structs
 
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.commit.committer import Committer
-from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState
+from bridge.lake.log import Snapshot
+from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState, Watermark
 from bridge.lake.schemas import columns_of, keep_schema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.spark.at_need import InSpark
+from bridge.load.views.windows import ViewChange, visible_schema
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import RowChanges
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 from bridge.settings.sql.view import View, read_views, root_stream
+from bridge.settings.sql.window import select_of
 
 if TYPE_CHECKING:
     from bridge.load.views.algebra import TypedView
 
 Result = TypeVar("Result")
+LATE = "late"
+"""The name, in a view's change, of the number of rows that came too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,29 @@ def not_loaded(view: View, streams: Collection[str]) -> str:
     return f"view {view.name}: no stream {view.stream} is loaded, so no run fills it{f'; {hint}' if hint else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """The table of the closed windows of a view. One that begins anew gets all windows that are closed by now."""
+
+    view: str
+    table: TableState | None
+    schema: TableSchema
+    begins: bool
+    before: Watermark | None
+    """The view's watermark before the commit, as far as it still counts."""
+
+    @staticmethod
+    def of(lake: Snapshot, typed: TypedView) -> _Closed:
+        view, schema = typed.view, TableSchema(visible_schema(typed))
+        old, table = lake.tables.get(view.name), lake.tables.get(view.closes)
+        is_other = old is not None and old.view != "" and select_of(old.view) != select_of(view.text)
+        before = old.watermark if old and not is_other else None
+        begins = is_other or table is None or table.schema != schema.hash
+        if before and begins and view.closes:
+            before = structs.replace(before, closed=None)
+        return _Closed(view.name, table, schema, begins, before)
+
+
 class ViewTables:
     """Builds what a run's commits change in the views of the settings."""
 
@@ -107,6 +136,7 @@ class ViewTables:
         self._pipeline, self._committer, self._context, self._spark = pipeline, committer, context, spark
         self._views = {view.name: view for view in read_views(pipeline.views)}
         self._typed: dict[tuple[str, str], TypedView] = {}
+        self._late: Counter[str] = Counter()
         self._schemas: dict[tuple[str | None, bool], pa.Schema] = {}
         for view in self._views.values():
             with placed(pipeline, view):
@@ -124,6 +154,9 @@ class ViewTables:
         for view in self._views.values():
             if view.stream not in self._views and not tables.keys() & {*self._names(view)}:
                 yield not_loaded(view, tables)
+            if rows := self._late[view.name]:
+                where = f"closed: {view.closes} does not have them" if view.closes else "not kept any more"
+                yield f"view {view.name}: {rows:,} rows came too late, for windows that are {where}"
 
     def _names(self, view: View) -> tuple[str, ...]:
         return names_of(self._pipeline, view)
@@ -147,14 +180,14 @@ class ViewTables:
         """The views whose stream has a table, and of which the log has another SELECT, or none."""
         return [view for view in self.views if self._is_outdated(view) and self._source(view, None)]
 
-    def fill(self, view: View, others: Mapping[str, TableChange], seq: int) -> TableChange | None:
-        """The change that fills a view from the table as it is; None if it lacks a column that the tap may still bring.
+    def fill(self, view: View, others: Mapping[str, TableChange], seq: int) -> list[TableChange]:
+        """The changes that fill a view from the table as it is; none if it lacks a column that the tap may still bring.
 
         `others`: the changes of views that the same commit fills. Raises as `build`.
         """
         base = self._views.get(view.stream)
         if base and base.name not in others and self._is_outdated(base):
-            return None  # it is filled once the view that it selects from is
+            return []  # it is filled once the view that it selects from is
         change = self.feeds(view, others)
         try:
             return self.build(view, change, seq)
@@ -163,7 +196,7 @@ class ViewTables:
             columns = {name.lower() for name in source.columns.names} if source else set()
             if base or columns.issuperset(map(str.lower, view.needs)):
                 raise
-            return None
+            return []
 
     def emptied(self, name: str) -> TableChange | None:
         """The change by which a view's table is no view any more, and so filled anew later; None if it is none."""
@@ -183,8 +216,8 @@ class ViewTables:
         *,
         rows: Sequence[RowChanges] = (),
         anew: bool = False,
-    ) -> TableChange | None:
-        """The change that a commit makes to a view if it makes this change to the stream's table; None: no change.
+    ) -> list[TableChange]:
+        """The changes that a commit makes to a view and its closed windows by this change to the stream's table.
 
         `rows`: what is known of files that the change replaces. `anew`: fill it from the whole table in any case. If
         rows cannot be read yet, the table is no view any more after the commit, and outdated. Raises `SettingsError` if
@@ -192,31 +225,46 @@ class ViewTables:
         """
         source = self._source(view, change, rows)
         if source is None:
-            return None
+            return []
         old, is_outdated = self._committer.snapshot.tables.get(view.name), self._is_outdated(view)
         if change and (not self._is_readable(change) or self._is_unfilled(view, change)):
-            return self.emptied(view.name)
+            return [emptied] if (emptied := self.emptied(view.name)) else []
         is_same = source.before is not None and source.before.schema == source.after.schema
         if not anew and not is_outdated and is_same and not (change and (change.adds or change.removes)):
-            return None
+            return []
         with placed(self._pipeline, view):
             typed = self._typed_view(view, source)
         schema = TableSchema(typed.schema)
         anew = anew or is_outdated or (change is not None and change.replaces) or self._is_other(view, source)
         if old is None or old.schema != schema.hash:
             anew = True
-        files, replaced = self._files(typed, source, None if anew else old, seq)
-        keep_schema(self._committer.storage, self._pipeline.name, schema)
+        closed = _Closed.of(self._committer.snapshot, typed)
+        done = self._written(typed, source, None if anew else old, closed.before, seq)
         layout, existing = self._context.layouts[view.name], old.files if old else {}
-        adds = [file.add() for file in files]
-        removes = [name for name, file in existing.items() if anew or name in replaced or (files and not file.rows)]
-        if not anew and not adds and not removes:
-            return None
+        adds, replaced = [file.add() for file in done.files], {file.key.rpartition("/")[2] for file in done.replaced}
+        removes = [name for name, file in existing.items() if anew or name in replaced or (adds and not file.rows)]
+        if not anew and not adds and not removes and not done.late:
+            return []
         if not adds and len(removes) == len(existing):
             adds = [write_empty(self._context, seq, view.name, schema).add()]
-        state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text)
-        whole = removes and len(removes) == len(existing)
-        return state.change(view.name, adds, removes, replaces=bool(whole))
+        keep_schema(self._committer.storage, self._pipeline.name, schema)
+        state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text, watermark=done.watermark)
+        whole, late = removes and len(removes) == len(existing), {LATE: done.late} if done.late else {}
+        changed = state.change(view.name, adds, removes, replaces=bool(whole), merged=late)
+        return [changed, *(self._closed(view.closes, closed, done.closed, seq) if view.closes else ())]
+
+    def _closed(self, name: str, closed: _Closed, files: Sequence[PendingFile], seq: int) -> Iterator[TableChange]:
+        """Yield the change of the table of closed windows, to which these files come."""
+        old, anew = closed.table, closed.begins
+        if files or anew:
+            keep_schema(self._committer.storage, self._pipeline.name, closed.schema)
+            layout, existing = self._context.layouts[name], old.files if old else {}
+            adds = [one.add() for one in files or [write_empty(self._context, seq, name, closed.schema)]]
+            removes = [name for name, file in existing.items() if anew or not file.rows]
+            state = TableState(
+                layout.folder, closed.schema.hash, format=layout.format, upserts=False, closes=closed.view
+            )
+            yield state.change(name, adds, removes, replaces=bool(removes) and len(removes) == len(existing))
 
     def _source(self, view: View, change: TableChange | None, rows: Sequence[RowChanges] = ()) -> _Source | None:
         """The table of the view's stream; None if there is none."""
@@ -259,13 +307,10 @@ class ViewTables:
         )
         return before != after
 
-    def _files(
-        self, typed: TypedView, source: _Source, old: TableState | None, seq: int
-    ) -> tuple[list[PendingFile], set[str]]:
-        """Write the view's files; also return the names of those of `old`, its table, that they replace.
-
-        `old` is None to fill it anew.
-        """
+    def _written(
+        self, typed: TypedView, source: _Source, old: TableState | None, before: Watermark | None, seq: int
+    ) -> ViewChange:
+        """Write the view's files, some of which take the place of files of `old`, its table; None to fill it anew."""
         from bridge.load.write.signed_file import SignedFile
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
@@ -274,20 +319,17 @@ class ViewTables:
         after = signed(source.files)
         changed = after if old is None else [*signed(source.removed, -1), *signed(source.added)]
         changed += [SignedFile(one.name, one.bytes, one.rows, 0) for one in source.rows if old and one.name]
-        keys = {f"{old.folder}/{name}": name for name in old.files} if old else {}
-        state = signed((key, old.files[name]) for key, name in keys.items()) if old else []
+        state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
         if not changed:
-            return [], set()
+            return ViewChange(watermark=before)
 
-        def change(
-            spark: Any, context: WriteContext, shipped: str | None
-        ) -> tuple[list[PendingFile], list[SignedFile]]:
+        def change(spark: Any, context: WriteContext, shipped: str | None) -> ViewChange:
             from bridge.load.spark.views import ViewWork, change_view  # not before Spark is up, as above
 
-            return change_view(spark, context, shipped, ViewWork(typed, source.columns, changed, state, after, seq))
+            work = ViewWork(typed, source.columns, changed, state, after, seq, before, anew=old is None)
+            return change_view(spark, context, shipped, work)
 
-        files, replaced = self._spark(change)
-        return files, {keys[file.key] for file in replaced}
+        return self._spark(change)
 
     def _is_readable(self, change: TableChange) -> bool:
         """Whether all rows that a commit adds can be read before it: of an upload only if its run knew of a view."""
@@ -305,6 +347,7 @@ class ViewTables:
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""
+        self._late.update({change.stream: change.merged[LATE] for change in tables if LATE in change.merged})
         streams = {name for view in self._views.values() for name in self._names(view)}
         with suppress(LakeError):
             for add in (add for change in tables if change.stream in streams for add in change.adds if add.upload):

@@ -1,0 +1,84 @@
+"""The window of time in a view: how long its groups are kept, and when they close.
+
+`keep` and `lateness` of a view stand behind its SELECT as a comment, so the text that the log keeps says all of it:
+
+```sql
+SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY hour
+-- keep: 7d, lateness: 5m
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bridge.errors import SettingsError
+from bridge.settings.sql.tokens import split, tokens_of
+from bridge.settings.sql.transform import microseconds
+from bridge.settings.values.units import parse_duration
+
+_TERMS = re.compile(r"\n-- (?:keep: (\w+))?(?:, )?(?:lateness: (\w+))?\s*$")
+_WINDOW = re.compile(r"window\s*\((.*)\)\s*\.\s*`?(start|end)`?", re.IGNORECASE | re.DOTALL)
+_HINT = "such as: SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY hour"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """The window that is a key of a view, and how long its groups are kept and wait for rows."""
+
+    key: str
+    """The view's column: where the window starts, or where it ends."""
+    time: str
+    """The time of a row, in the view's own words."""
+    to_end: int
+    """Microseconds from the key to the end of the window."""
+    keep: timedelta | None
+    lateness: timedelta | None
+
+    def gone(self, latest: int) -> int | None:
+        """The moment up to which windows have ended that are kept no longer; None: all are kept.
+
+        All moments are microseconds since 1970; `latest` is the greatest time of a row that ever came.
+        """
+        return None if self.keep is None else latest - self.keep // timedelta(microseconds=1)
+
+    def closed(self, latest: int) -> int | None:
+        """The moment up to which windows have ended that are closed; None: none ever closes."""
+        return None if self.lateness is None else latest - self.lateness // timedelta(microseconds=1)
+
+
+def with_terms(select: str, keep: str | None, lateness: str | None) -> str:
+    """The text of a view with these durations."""
+    terms = [f"{name}: {value}" for name, value in (("keep", keep), ("lateness", lateness)) if value is not None]
+    return f"{select.rstrip()}\n-- {', '.join(terms)}" if terms else select
+
+
+def select_of(text: str) -> str:
+    """The SELECT of a view, without its durations."""
+    return _TERMS.sub("", text)
+
+
+def time_window(text: str, keys: Iterable[tuple[str, str]]) -> TimeWindow | None:
+    """The window of a view with this text and these keys, each a name and its expression; None: it has no durations.
+
+    Raises `SettingsError` if no key is a window of time, or if groups would go before they close.
+    """
+    terms = _TERMS.search(text)
+    keep, lateness = (parse_duration(one) if one else None for one in terms.groups()) if terms else (None, None)
+    if keep is None and lateness is None:
+        return None
+    if keep is not None and lateness is not None and keep < lateness:
+        raise SettingsError("keep is shorter than lateness", hint="a group closes before it goes: set a longer keep")
+    for name, expression in keys:
+        if found := _WINDOW.fullmatch(expression.strip()):
+            arguments = split(tokens_of(found[1]))
+            lengths = [microseconds(part[0].text) for part in arguments[1:2] if len(part) == 1]
+            if lengths and lengths[0]:
+                time = arguments[0]
+                words = found[1][time[0].start : time[-1].end + 1]
+                to_end = lengths[0] if found[2].lower() == "start" else 0
+                return TimeWindow(name, words, to_end, keep, lateness)
+    raise SettingsError("keep and lateness are of a view with a window of time as a key", hint=_HINT)
