@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import cycle
 from pathlib import Path
@@ -51,7 +52,13 @@ DAYS = (
     "FROM by_day WHERE total > -100 GROUP BY region"
 )
 SCOPE = "SELECT 'all' AS scope, sum(days) AS days, min(total) AS least FROM days GROUP BY 1"
+CLOSING = (
+    "SELECT window(seen_at, '1 day').start AS w, region, count(*) AS n, sum(amount) AS total, max(amount) AS most "
+    "FROM orders GROUP BY 1, region\n-- keep: 9d, lateness: 6h"
+)
+KEPT = "SELECT region, window(w, '1 day').start AS w, sum(n) AS n FROM closing GROUP BY region, 2\n-- keep: 4d"
 CHAIN = {"by_region": ALL, "by_day": BY_DAY, "sliding": SLIDING, "days": DAYS, "a_scope": SCOPE}
+CHAIN |= {"closing": CLOSING, "kept": KEPT}
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"
 
 
@@ -82,6 +89,7 @@ class Lake:
         self.random, self.spark, self.number, self.version = random.Random(seed), spark, 0, 1
         self.properties, self.views, self.checked = dict(PROPERTIES), dict(CHAIN), 1
         self.streams: dict[str, StreamKeys] = {}
+        self.time = random.Random(seed)
         self.few = cycle([1 << 18, 0])
         """How many rows are few: by turns a run changes views in each of the two ways."""
 
@@ -97,6 +105,9 @@ class Lake:
                 self.number += 1
             amount = self.random.choice([None, self.random.randrange(-9, 99)])
             more |= {"seen_at": self.random.choice(TIMES)} if self.random.random() < 0.5 else {}
+            if "seen_at" not in more and self.time.random() < 0.4:  # later and later, so that windows close
+                day, hour = divmod(self.number * 5 + self.time.randrange(48), 24)
+                more["seen_at"] = (datetime(2025, 1, 2) + timedelta(days=day, hours=hour)).isoformat() + "Z"
             row = order(number, amount, version=self.version, region=self.random.choice(["a", "A", "b", None]), **more)
             messages.append(row)
         return messages

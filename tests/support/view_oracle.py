@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
 from bridge.settings.sql.view import read_view
 from tests.support.view_formats import check_own_logs
+from tests.support.window_oracle import check_closed, in_order, still_there
 
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
@@ -23,34 +25,34 @@ def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
 
 def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[list[Any], list[Any]]:
     """The visible rows of a view at commit `n`, and those that its SELECT gives over the stream's table."""
-    # Whole tables: DuckDB may wait for ever for a dataset whose files Python opens.
-    view, lake = read_view(name, query), bridge.Lake(uri, at=n)
+    view = read_view(name, query)
     columns = ", ".join(f'"{column}"' for column in view.columns)
+    stored = _asked(uri, pipeline, n, name, f'SELECT {columns} FROM "{name}"')
+    selected = _asked(uri, pipeline, n, view.stream, _in_duckdb(query, view.stream))
+    return in_order(stored), in_order(still_there(uri, pipeline, n, view, selected))
+
+
+def _asked(uri: str, pipeline: str, n: int, table: str, query: str) -> list[Any]:
+    """DuckDB's answer over a table at commit `n`."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
         # Of rows that tie for the first place its own take any; a view takes the least value, or the greatest.
         connection.execute("CREATE MACRO min_by(x, y) AS arg_min(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
         connection.execute("CREATE MACRO max_by(x, y) AS arg_max(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
-        connection.register("as_stored", lake.table(pipeline, name).to_table())
-        stored = connection.execute(f"SELECT {columns} FROM as_stored").fetchall()
-        connection.register(view.stream, lake.table(pipeline, view.stream).to_table())
-        selected = connection.execute(_in_duckdb(query, view.stream)).fetchall()
-    return _sorted(stored), _sorted(selected)
+        # A whole table: DuckDB may wait for ever for a dataset whose files Python opens.
+        connection.register(table, bridge.Lake(uri, at=n).table(pipeline, table).to_table())
+        return connection.execute(query).fetchall()
 
 
 def _in_duckdb(query: str, stream: str) -> str:
     """A query with a window of whole days that slides by one, by a row for each window that a row is in."""
     if not (window := re.search(r"window\((\w+), '(\d+) days', '1 day'\)\.start", query)):
-        return query
+        return re.sub(r"window\((\w+), '1 day'\)\.start", r"date_trunc('day', \1)", query)
     at, days = window.groups()
     starts = f"unnest([date_trunc('day', {at}) - to_days(n) FOR n IN range({days})])"
     rows = f"(SELECT *, {starts} AS _start FROM {stream} WHERE {at} IS NOT NULL) AS {stream}"
     return query.replace(window[0], "_start").replace(f"FROM {stream}", f"FROM {rows}")
-
-
-def _sorted(rows: list[Any]) -> list[Any]:
-    return sorted(rows, key=lambda row: tuple((value is None, str(value)) for value in row))
 
 
 def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
@@ -64,5 +66,13 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
             stored, selected = rows_of(uri, pipeline, n, name, query)
             assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
             counts[name] = counts.get(name, 0) + 1
+            if (view := read_view(name, query)).closes:
+                check_closed(
+                    Log(open_storage(uri), pipeline),
+                    n,
+                    view,
+                    partial(_asked, uri, pipeline),
+                    query=_in_duckdb(query, view.stream),
+                )
         check_own_logs(log, n)
     return counts
