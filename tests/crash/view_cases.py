@@ -39,6 +39,10 @@ _SIGNS = _BY_SIGN | {
     "min_by(place, most) AS least FROM by_sign GROUP BY 1"
 }
 _OTHER_SIGNS = _SIGNS | {"by_sign": _BY_SIGN["by_sign"].replace("g > 0", "g > 10")}
+_CLOSING = {
+    "per_day": "SELECT window(timestamp_seconds(id * 43200), '1 day').start AS day, count(*) AS n, max(id) AS last "
+    "FROM a GROUP BY 1\n-- keep: 2d, lateness: 12h"
+}
 _BY_VALUE = {"by_value": "SELECT v, count(*) AS n FROM a GROUP BY v"}
 
 
@@ -66,6 +70,7 @@ def _appending(run: Run, *before: Run, tables: tuple[str, ...] = ("by_parity",),
 VIEW_CASES: dict[str, Case] = {
     "view, append": _appending(Run(two_streams, views=BY_PARITY)),
     "view, append, resumed": _appending(Run(two_streams, views=BY_PARITY), Run(half_of_them, views=BY_PARITY)),
+    "windows that close": _appending(Run(two_streams, views=_CLOSING), tables=("per_day", "per_day_closed")),
     "view, upsert": Case(
         Run(by_key(changing), load_method="upsert", views=_BY_SIGN),
         {"a": [(1, -12), (2, -3), (3, 30)]},

@@ -37,6 +37,7 @@ def _asked(uri: str, pipeline: str, n: int, table: str, query: str) -> list[Any]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
+        connection.execute("CREATE MACRO timestamp_seconds(x) AS to_timestamp(x)")
         # Of rows that tie for the first place its own take any; a view takes the least value, or the greatest.
         connection.execute("CREATE MACRO min_by(x, y) AS arg_min(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
         connection.execute("CREATE MACRO max_by(x, y) AS arg_max(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
@@ -48,7 +49,8 @@ def _asked(uri: str, pipeline: str, n: int, table: str, query: str) -> list[Any]
 def _in_duckdb(query: str, stream: str) -> str:
     """A query with a window of whole days that slides by one, by a row for each window that a row is in."""
     if not (window := re.search(r"window\((\w+), '(\d+) days', '1 day'\)\.start", query)):
-        return re.sub(r"window\((\w+), '1 day'\)\.start", r"date_trunc('day', \1)", query)
+        bucket = r"time_bucket(INTERVAL '\2', \1, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
+        return re.sub(r"window\((.+?), '(\w+ \w+)'\)\.start", bucket, query)
     at, days = window.groups()
     starts = f"unnest([date_trunc('day', {at}) - to_days(n) FOR n IN range({days})])"
     rows = f"(SELECT *, {starts} AS _start FROM {stream} WHERE {at} IS NOT NULL) AS {stream}"
