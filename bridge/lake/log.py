@@ -17,20 +17,12 @@ from msgspec import ValidationError, structs
 
 from bridge.errors import CommitExpired, CorruptLake, LakeError
 from bridge.exact_json import NotJson, as_number, dumps, loads
+from bridge.lake.file_records import FileAdd, PendingFile, RejectFile
 from bridge.lake.paths import pipeline_key, removed_key, trash_of
 from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.record_json import commit_bytes, read_commit
 from bridge.lake.record_keys import foreign_key
-from bridge.lake.records import (
-    FORMAT,
-    CommitRecord,
-    FileAdd,
-    PendingFile,
-    RejectFile,
-    StagedTable,
-    TableChange,
-    TableState,
-)
+from bridge.lake.records import FORMAT, CommitRecord, StagedTable, TableChange, TableState
 from bridge.lake.storage import Add, Change, Remove, Rewrite, Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.times import read_time

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
 from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.file_records import Count
 from bridge.lake.paths import pipeline_key
-from bridge.lake.records import Count
 from bridge.lake.storage import Storage
 
 _SAMPLES, _COLUMNS = 10, 5

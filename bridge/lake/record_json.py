@@ -9,15 +9,8 @@ from typing import Any, TypeVar
 from msgspec import convert, json, structs, to_builtins
 
 from bridge.exact_json import WrittenNumber, dumps
-from bridge.lake.records import (
-    PLAIN,
-    UNKNOWN,
-    CommitRecord,
-    PendingFile,
-    RejectFile,
-    StagedTable,
-    TapGroup,
-)
+from bridge.lake.file_records import UNKNOWN, PendingFile, RejectFile
+from bridge.lake.records import PLAIN, CommitRecord, StagedTable, TapGroup
 
 # msgspec looks into a type when it is first used. Two threads that do so at once crash the process: so here, at import.
 json.Decoder(CommitRecord)

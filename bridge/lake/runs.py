@@ -14,10 +14,25 @@ from msgspec import Meta, Struct, ValidationError, convert, json, structs
 
 from bridge.errors import CorruptLake
 from bridge.exact_json import LARGEST, NotJson, dumps, loads
+from bridge.lake.file_records import Count
 from bridge.lake.paths import pipeline_key
-from bridge.lake.records import Count
 from bridge.lake.storage import Storage
 from bridge.lake.times import EARLIEST, SKEW, read_time
+
+STANDSTILL, VOLUME, NO_STATE, DIFFERS = "standstill", "volume", "no_state", "differs"
+"""The kinds of marks: a bookmark that does not move, far fewer rows than usual, no STATE, a table unlike its source."""
+
+SHORT = {
+    STANDSTILL: "bookmark stands still",
+    VOLUME: "few rows",
+    NO_STATE: "no STATE",
+    DIFFERS: "differs from its source",
+}
+"""Each kind in a few words."""
+
+STANDING_RUNS = 3
+"""A bookmark that did not move in so many runs with rows stands still."""
+_LISTED = 8
 
 UNREADABLE = "unreadable"
 """The status of a run whose record cannot be read."""
@@ -146,7 +161,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     seconds: dict[str, Seconds] = {}
     warnings: tuple[str, ...] = ()
     marks: dict[str, tuple[str, ...]] = {}
-    """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.marks`."""
+    """The streams that look wrong beside earlier runs, by kind. See `advice`."""
     differences: tuple[Difference, ...] = ()
     """How tables differ from their source, as far as the run knows."""
     error: RunError | None = None
@@ -344,3 +359,24 @@ def log_key(pipeline: str, run: str) -> str:
 def read_log(storage: Storage, pipeline: str, run: str) -> bytes | None:
     """A run's log, or None."""
     return storage.read(log_key(pipeline, run))
+
+
+def advice(kind: str, streams: Sequence[str], pipeline: str) -> tuple[str, str]:
+    """Explain a mark: its meaning, and what to do about it."""
+    names = ", ".join(streams[:_LISTED]) + (f" and {len(streams) - _LISTED} more" if len(streams) > _LISTED else "")
+    log = f"`singer-bridge runs show {pipeline} --logs` shows what the tap said"
+    if kind == STANDSTILL:
+        what = f"the bookmark has not moved in {STANDING_RUNS} runs, though rows came in each: {names}"
+        key = "so that each run extracts the same rows: choose a replication key that grows with every change"
+        fine = "nothing is to be done if all of these rows have the bookmark's value, as after one UPDATE"
+        return what, f"the tap may not know where to go on, {key}; {fine}; {log}"
+    if kind == VOLUME:
+        look = "look at the source, and at what the tap's user may see; if all is well there, nothing is to be done"
+        return f"far fewer rows than usual: {names}", f"{look}; {log}"
+    if kind == DIFFERS:
+        shown = f"`singer-bridge runs show {pipeline}` says what a run found, and what to type"
+        fix = f"{shown}; `singer-bridge reconcile {pipeline}` compares once more; docs/differences.md has all ways"
+        return f"not everything is as the source has it: {names}", fix
+    again = "the next run extracts all of them again"
+    fix = "report it to the tap's authors; `on_no_state: fail` refuses such a run before anything is committed"
+    return f"rows came, and no STATE did, so {again}: {names}", fix

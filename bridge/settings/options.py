@@ -247,7 +247,8 @@ class Keys(Section):
     """The settings of single streams, by globs of their names."""
     views: Views = Field(default_factory=dict)
     """Tables that each commit keeps as the `GROUP BY` of a stream or of another view, by their names: `SELECT key, ...,
-    aggregates FROM stream [WHERE ...] GROUP BY key, ...` in Spark SQL."""
+    aggregates FROM stream [WHERE ...] GROUP BY key, ...` in Spark SQL. Or a mapping: this as `sql`, and `keep` and
+    `lateness` for windows of time."""
 
     @model_validator(mode="after")
     def _room(self) -> Keys:

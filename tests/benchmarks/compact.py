@@ -18,7 +18,8 @@ from typing import Any
 from deltalake import DeltaTable, convert_to_deltalake
 
 from bridge.lake.commit.open import open_pipeline
-from bridge.lake.records import FileAdd, TableState
+from bridge.lake.file_records import FileAdd
+from bridge.lake.records import TableState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.maintain.compact import CompactOptions, compact

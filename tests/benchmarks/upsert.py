@@ -26,8 +26,9 @@ import psutil
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
+from bridge.lake.file_records import FileAdd, LiveFile
 from bridge.lake.log import storage_changes
-from bridge.lake.records import FileAdd, LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.spool.folder import Segment
 from bridge.load.write.context import WriteContext

@@ -11,9 +11,10 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import LakeError
+from bridge.lake.file_records import FileAdd
 from bridge.lake.log import Snapshot, storage_changes, undo
 from bridge.lake.paths import file_name
-from bridge.lake.records import CommitRecord, FileAdd
+from bridge.lake.records import CommitRecord
 from bridge.lake.storage import Add, Change, Missing, Storage
 from bridge.lake.storage.local.storage import LocalStorage
 from tests.support.records import commit_record

@@ -26,10 +26,11 @@ from bridge.errors import BridgeError, CommitLost, CommitUnknown
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.head import Head
 from bridge.lake.commit.open import open_committer
+from bridge.lake.file_records import FileAdd
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import FileAdd, TableState
+from bridge.lake.records import TableState
 from bridge.lake.storage import conditional
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.lake.storage.s3.store import S3Store

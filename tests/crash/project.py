@@ -104,14 +104,14 @@ VIEWS = Shape(
         "by_name": "SELECT name, count(*) AS many, sum(n) AS total, max(id) AS id FROM orders GROUP BY name",
         "by_activity": "SELECT active, count(*) AS many, sum(n) AS total, min(n) AS least, max_by(name, n) AS last, "
         "max(id) AS id FROM items GROUP BY active",
-        "by_hour": "SELECT window(timestamp_seconds(id * 6), '1 hour').start AS hour, count(*) AS many, max(id) AS id "
-        "FROM orders GROUP BY 1\n-- keep: 4h, lateness: 30m",
+        "by_hour": "SELECT window(timestamp_seconds(id * 6), '1 hour').start AS hour, count(*) AS many, "
+        "max(id) AS id FROM orders GROUP BY 1\n-- keep: 4h, lateness: 30m",
         "by_many": "SELECT many, count(*) AS names, sum(total) AS total, max(id) AS id FROM by_name GROUP BY many",
     },
     methods={"orders": "append-only", "items": "upsert"},
 )
-"""Rows that are appended, and rows that come again with each run to be merged by key: each stream with a view, a view of
-a view, and windows that close."""
+"""Rows that are appended, and rows that come again with each run to be merged by key: each stream with a view.
+One is a view of a view, and of one the windows close."""
 
 SHAPES = (APPEND, OVERWRITE, MIXED, UPSERT, TRANSFORM, PARALLEL, VIEWS)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import convert
 
-from bridge.lake.records import CommitRecord, PendingFile, StagedTable, TableChange
+from bridge.lake.file_records import PendingFile
+from bridge.lake.records import CommitRecord, StagedTable, TableChange
 
 AT = "2026-01-01T00:00:00+00:00"
 

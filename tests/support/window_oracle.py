@@ -19,8 +19,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 def still_there(uri: str, pipeline: str, n: int, view: View, selected: Rows) -> Rows:
     """Of the rows that a view's SELECT gives, those whose window is kept after commit `n`."""
     mark = Log(open_storage(uri), pipeline).snapshot(n).tables[view.name].watermark
-    gone = view.window.gone(mark.latest) if view.window and mark else None
-    return [row for row in selected if gone is None or _end(view, row) > gone]
+    until = view.window.expired(mark.latest) if view.window and mark else None
+    return [row for row in selected if until is None or _end(view, row) > until]
 
 
 def check_closed(log: Log, n: int, view: View, ask: Callable[[int, str, str], Rows], query: str) -> None:

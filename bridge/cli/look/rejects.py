@@ -22,7 +22,7 @@ from bridge.cli.survey import one_or_all
 from bridge.lake.state.store import StateStore
 
 if TYPE_CHECKING:
-    from bridge.lake.records import RejectFile
+    from bridge.lake.file_records import RejectFile
     from bridge.load.maintain.rejects.replay import Replayed
     from bridge.load.maintain.rejects.survey import Criteria, RejectGroup
 

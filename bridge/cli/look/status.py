@@ -16,7 +16,7 @@ from bridge.cli.show import as_json, count, moment, note, print_table
 from bridge.cli.survey import Unread, survey, with_warnings
 from bridge.durations import duration
 from bridge.errors import BridgeError, SettingsError
-from bridge.lake.marks import SHORT
+from bridge.lake.runs import SHORT
 from bridge.read.query.status import ahead_text, pipeline_status
 
 _COLUMNS = ["pipeline", "last run", "ended", "status", "records", "rows", "bookmarks moved", "held by"]

@@ -21,7 +21,7 @@ from bridge.lake.state.store import StateStore
 from bridge.settings.options import Pipeline
 
 if TYPE_CHECKING:
-    from bridge.lake.records import FileAdd
+    from bridge.lake.file_records import FileAdd
     from bridge.load.maintain.compact import Compacted, Piece
 
 

@@ -38,10 +38,11 @@ from bridge.errors import CommitLost, CommitUnknown, EngineError, LakeError
 from bridge.lake.commit.head import Head
 from bridge.lake.commit.manifests import undo_manifests, write_manifests
 from bridge.lake.commit.state_file import write_state
+from bridge.lake.file_records import RejectFile
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot, add_of, storage_changes
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import CommitRecord, RejectFile, StagedTable, TableChange
+from bridge.lake.records import CommitRecord, StagedTable, TableChange
 from bridge.lake.storage import Missing
 from bridge.lake.storage.parallel import parallel_map
 

@@ -16,11 +16,12 @@ from bridge.errors import BridgeError, CommitLost, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer, Facts
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.commit.trail import File, Trail
+from bridge.lake.file_records import FileAdd
 from bridge.lake.log import Log, Snapshot, bookmarks
 from bridge.lake.ownership import owners_of
 from bridge.lake.paths import file_name, pipeline_key, table_and_name
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import CommitRecord, FileAdd, StagedTable, TableChange, TableState
+from bridge.lake.records import CommitRecord, StagedTable, TableChange, TableState
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.stream_files import StreamFiles

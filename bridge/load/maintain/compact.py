@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 from bridge.errors import EngineError, LakeError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
+from bridge.lake.file_records import FileAdd
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
-from bridge.lake.records import FileAdd, TableChange, TableState
+from bridge.lake.records import TableChange, TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map

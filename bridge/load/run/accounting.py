@@ -17,8 +17,9 @@ from msgspec import structs
 
 from bridge.errors import DataError, EngineError, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
+from bridge.lake.file_records import FileAdd, RejectFile
 from bridge.lake.log import add_of
-from bridge.lake.records import CommitRecord, FileAdd, RejectFile, StagedTable, TableChange
+from bridge.lake.records import CommitRecord, StagedTable, TableChange
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.changed_values import ChangedValues
 from bridge.load.run.checks.held_back import NOTHING_HELD, HeldBack

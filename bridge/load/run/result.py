@@ -9,9 +9,8 @@ from typing import Any
 from msgspec import structs
 
 from bridge.errors import BridgeError
-from bridge.lake.marks import DIFFERS
 from bridge.lake.records import TableChange
-from bridge.lake.runs import Difference
+from bridge.lake.runs import DIFFERS, Difference
 from bridge.load.run.checks.changed_values import ChangedValues
 from bridge.load.tap.new_columns import ColumnNews
 from bridge.protocol.singer.moves import moves
@@ -128,7 +127,7 @@ class Result:
     """Why Spark was started; empty if this process wrote all rows."""
     warnings: list[str] = field(default_factory=list)
     marks: dict[str, list[str]] = field(default_factory=dict)
-    """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.marks`."""
+    """The streams that look wrong beside earlier runs, by kind. See `bridge.lake.runs.advice`."""
     differences: list[Difference] = field(default_factory=list)
     """How tables differ from their source, as far as the run knows. Add to it with `differ` only."""
     error: BridgeError | None = None

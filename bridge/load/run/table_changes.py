@@ -16,7 +16,8 @@ from msgspec import structs
 
 from bridge.errors import DataError
 from bridge.lake.commit.committer import Committer
-from bridge.lake.records import FileAdd, PendingFile, RejectFile, StagedTable, TableChange, TableState
+from bridge.lake.file_records import FileAdd, PendingFile, RejectFile
+from bridge.lake.records import StagedTable, TableChange, TableState
 from bridge.lake.schemas import keep_schema
 from bridge.load.run.barriers import Barrier
 from bridge.load.run.checks.table_guard import Outcome

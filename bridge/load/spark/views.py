@@ -23,7 +23,8 @@ from msgspec import convert, json
 from pyspark.sql import functions as sql
 
 from bridge.errors import DataError
-from bridge.lake.records import PendingFile, Watermark
+from bridge.lake.file_records import PendingFile
+from bridge.lake.records import Watermark
 from bridge.load.spark.shipping import executor_rows, map_in_arrow, spread
 from bridge.load.spark.transform import OF_A_RECORD, first_line
 from bridge.load.spark.types import spark_schema
@@ -32,7 +33,7 @@ from bridge.load.spark.view_types import needed_columns, plain_keys, view_sessio
 from bridge.load.spark.worker import REPORT_SCHEMA, REPORTS
 from bridge.load.views.algebra import CAME, LATEST, RECOMPUTE, TypedView, difference_sql, merge_sql, partial_sql
 from bridge.load.views.merge import can_merge, merge_groups
-from bridge.load.views.windows import ViewChange, Windows, came, latest_of, visible_schema
+from bridge.load.views.windows import Windows, came, latest_of
 from bridge.load.write.context import WriteContext
 from bridge.load.write.groups import (
     Patch,
@@ -46,7 +47,7 @@ from bridge.load.write.groups import (
     write_sorted,
 )
 from bridge.load.write.report import Failure, raise_failure
-from bridge.load.write.signed_file import SignedFile
+from bridge.load.write.signed_file import SignedFile, ViewChange
 from bridge.settings.sql.transform import quoted
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def compare_view(
         fields = needed_columns(typed.view, work.columns)
         partials = frames.named(frames.spark.sql(partial_sql(typed, frames.rows(work.changed, fields), SIGN)))
         windows = Windows.of(typed, work.watermark, None)
-        groups = frames.spark.sql(merge_sql(typed, partials)).where(f"NOT {windows.ended(windows.gone)}")
+        groups = frames.spark.sql(merge_sql(typed, partials)).where(f"NOT {windows.ended(windows.expired)}")
         selected = frames.named(groups)
         stored = frames.rows(work.state, typed.schema, signed=False)
         keys = frames.cached(frames.spark.sql(difference_sql(typed, stored, selected)))
@@ -216,21 +217,21 @@ def _patched(frames: _Frames, work: ViewWork) -> ViewChange | None:
     partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
     windows = Windows.of(typed, work.watermark, latest_of(typed, partials), anew=work.anew)
     late = came(windows.split(partials, windows.late)[0]) if typed.view.window and not work.anew else 0
-    partials = windows.split(partials, windows.gone_before)[1]
-    going, closing = (_ended(frames, work, *windows.range_of(one)) for one in ("gone", "closed"))
-    if going is None or closing is None:
+    partials = windows.split(partials, windows.expired_before)[1]
+    expiring, closing = (_ended(frames, work, *windows.range_of(one)) for one in ("expired", "closed"))
+    if expiring is None or closing is None:
         return None
-    if work.state and not len(partials) + len(going) + len(closing):
+    if work.state and not len(partials) + len(expiring) + len(closing):
         return ViewChange(windows.watermark, late=late)
     keys = partials.select(names).cast(pa.schema([typed.schema.field(name) for name in names]))
     groups = _changed(frames, work, partials, keys)
     closing = pa.concat_tables([closing.filter(pc.invert(among(closing, keys))), windows.closing(groups)])
-    closing, groups = (in_order(rows, names) for rows in (closing, windows.split(groups, windows.gone)[1]))
-    closed = _rows_written(context, typed.view.closes, closing.select(visible_schema(typed).names), work.seq)
+    closing, groups = (in_order(rows, names) for rows in (closing, windows.split(groups, windows.expired)[1]))
+    closed = _rows_written(context, typed.view.closes, closing.select(typed.visible.names), work.seq)
     if not work.state:
         files = list(write_sorted(context, typed.view.name, typed.schema, work.seq, iter([groups])))
         return ViewChange(windows.watermark, files, [], closed, late)
-    files, replaced = _patches(frames, work, groups, pa.concat_tables([keys, going.select(names)]))
+    files, replaced = _patches(frames, work, groups, pa.concat_tables([keys, expiring.select(names)]))
     return ViewChange(windows.watermark, files, replaced, closed, late)
 
 
@@ -306,16 +307,16 @@ def _whole(frames: _Frames, work: ViewWork) -> ViewChange:
     windows = Windows.of(typed, work.watermark, latest, anew=work.anew)
     if windows.late is not None and not work.anew:
         late = partials.where(windows.ended(windows.late)).agg(sql.sum(CAME)).first()[0] or 0
-    if windows.gone_before is not None:
-        partials = partials.where(f"NOT {windows.ended(windows.gone_before)}")
+    if windows.expired_before is not None:
+        partials = partials.where(f"NOT {windows.ended(windows.expired_before)}")
     groups = _groups(frames, work, frames.named(partials))
     closed = list[PendingFile]()
     if windows.closed != windows.closed_before:
         groups = frames.cached(groups)
         closing = groups.where(f"{windows.ended(windows.closed)} AND NOT {windows.ended(windows.closed_before)}")
-        closed = _written(frames, work, closing, typed.view.closes, visible_schema(typed))
-    if windows.gone is not None:
-        groups = groups.where(f"NOT {windows.ended(windows.gone)}")
+        closed = _written(frames, work, closing, typed.view.closes, typed.visible)
+    if windows.expired is not None:
+        groups = groups.where(f"NOT {windows.ended(windows.expired)}")
     files = _written(frames, work, groups, typed.view.name, typed.schema)
     return ViewChange(windows.watermark, files, work.state, closed, late)
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bridge.lake.records import HIDDEN
 from bridge.settings.sql.transform import quoted
 from bridge.settings.sql.view import ROWS, Aggregate, Key, View
 
@@ -57,6 +58,11 @@ class TypedView:
 
     view: View
     schema: pa.Schema
+
+    @property
+    def visible(self) -> pa.Schema:
+        """The columns that readers see, which are those of the table of closed windows."""
+        return pa.schema([field for field in self.schema if not field.name.startswith(HIDDEN)])
 
     def cast(self, text: str, column: str) -> str:
         """The expression as the column's type."""

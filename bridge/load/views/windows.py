@@ -7,38 +7,20 @@ deleted later, a window closes once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.lake.records import HIDDEN, PendingFile, Watermark
+from bridge.lake.records import Watermark
 from bridge.load.views.algebra import CAME, LATEST, TypedView
-from bridge.load.write.signed_file import SignedFile
 from bridge.settings.sql.transform import quoted
 
 
 @dataclass(frozen=True, slots=True)
-class ViewChange:
-    """The outcome of a change of a view, in pending files."""
-
-    watermark: Watermark | None
-    """After the commit."""
-    files: Sequence[PendingFile] = ()
-    """The view's new groups."""
-    replaced: Sequence[SignedFile] = ()
-    """The view's files whose place these take."""
-    closed: Sequence[PendingFile] = ()
-    """The groups that close."""
-    late: int = 0
-    """Rows that came for groups that are closed, or gone."""
-
-
-@dataclass(frozen=True, slots=True)
 class Windows:
-    """The moments up to which windows have ended that are closed, or gone: microseconds since 1970, None for none.
+    """The moments up to which windows have ended that are closed, or expired: microseconds since 1970, None for none.
 
     All are None of a view whose groups stay for ever.
     """
@@ -47,9 +29,9 @@ class Windows:
     watermark: Watermark | None = None
     """After the commit."""
     closed_before: int | None = None
-    gone_before: int | None = None
+    expired_before: int | None = None
     """Also None if the view is filled anew, from all rows."""
-    gone: int | None = None
+    expired: int | None = None
 
     @classmethod
     def of(cls, typed: TypedView, before: Watermark | None, latest: int | None, *, anew: bool = False) -> Windows:
@@ -60,8 +42,10 @@ class Windows:
             return cls(typed, before)
         closed_before = before.closed if before else None
         ends = [one for one in (window.closed(latest), closed_before) if one is not None]
-        gone_before = window.gone(before.latest) if before and not anew else None
-        return cls(typed, Watermark(latest, max(ends, default=None)), closed_before, gone_before, window.gone(latest))
+        expired_before = window.expired(before.latest) if before and not anew else None
+        return cls(
+            typed, Watermark(latest, max(ends, default=None)), closed_before, expired_before, window.expired(latest)
+        )
 
     @property
     def closed(self) -> int | None:
@@ -70,7 +54,7 @@ class Windows:
     @property
     def late(self) -> int | None:
         """The moment up to which windows have ended for which a row comes too late."""
-        return self.closed_before if self.typed.view.closes else self.gone_before
+        return self.closed_before if self.typed.view.closes else self.expired_before
 
     def ended(self, until: int | None) -> str:
         """The condition, for Spark, of groups whose window has ended by then."""
@@ -87,20 +71,17 @@ class Windows:
         ended = pc.less_equal(groups.column(window.key).cast(pa.int64()), until - window.to_end)
         return groups.filter(ended), groups.filter(pc.invert(ended))
 
-    def range_of(self, moment: Literal["gone", "closed"]) -> tuple[int | None, int | None]:
+    def range_of(self, moment: Literal["expired", "closed"]) -> tuple[int | None, int | None]:
         """The keys of groups that go, or close, by the commit: after the first of two moments, up to the second."""
-        before, until = (self.gone_before, self.gone) if moment == "gone" else (self.closed_before, self.closed)
+        before, until = (
+            (self.expired_before, self.expired) if moment == "expired" else (self.closed_before, self.closed)
+        )
         to_end = self.typed.view.window.to_end if self.typed.view.window else 0
         return before if before is None else before - to_end, until if until is None else until - to_end
 
     def closing(self, groups: pa.Table) -> pa.Table:
         """The groups that close by the commit."""
         return self.split(self.split(groups, self.closed)[0], self.closed_before)[1]
-
-
-def visible_schema(typed: TypedView) -> pa.Schema:
-    """The columns of a view that readers see; those of the table of its closed windows."""
-    return pa.schema([field for field in typed.schema if not field.name.startswith(HIDDEN)])
 
 
 def latest_of(typed: TypedView, partials: pa.Table) -> int | None:

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from bridge.errors import LakeError
+from bridge.lake.file_records import PendingFile
 from bridge.lake.formats.file_notes import MissingStats, order_note
 from bridge.lake.formats.footer import FooterSink
 from bridge.lake.paths import PENDING, file_name, pipeline_key
-from bridge.lake.records import PendingFile
 from bridge.lake.storage import Add, Storage
 from bridge.load.write.context import WriteContext
 from bridge.load.write.encoding import encodings

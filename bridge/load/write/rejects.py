@@ -17,8 +17,8 @@ import orjson
 
 from bridge.errors import CorruptLake, DataError
 from bridge.exact_json import NotJson, dumps, loads
+from bridge.lake.file_records import RejectFile
 from bridge.lake.paths import folder_name, pipeline_key
-from bridge.lake.records import RejectFile
 from bridge.lake.storage import Storage
 from bridge.load.spool.folder import Segment
 from bridge.load.write.context import WriteContext

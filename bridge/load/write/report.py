@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field, json
 
 from bridge.errors import BridgeError, DataError, EngineError, LakeError
-from bridge.lake.records import PendingFile, RejectFile
+from bridge.lake.file_records import PendingFile, RejectFile
 
 
 class SegmentCount(Struct, frozen=True):

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from msgspec import Struct, convert, structs
 
 from bridge.errors import DataError, LakeError
+from bridge.lake.file_records import FileAdd, PendingFile
 from bridge.lake.log import add_of
-from bridge.lake.records import FileAdd, PendingFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Add, Storage
 from bridge.load.spool.folder import SpoolFolder

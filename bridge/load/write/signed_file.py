@@ -1,8 +1,8 @@
-"""A table's file as a change of a view reads it."""
+"""A table's file as a change of a view reads it, and what comes of the change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.errors import LakeError
+from bridge.lake.file_records import PendingFile
+from bridge.lake.records import Watermark
 from bridge.load.write import shared_spool
 from bridge.load.write.context import WriteContext
 
@@ -39,6 +41,22 @@ class SignedFile:
         parts = max(1, round(self.size / _PART))
         for part in range(parts):
             yield replace(self, part=part, parts=parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """The outcome of a change of a view, in pending files."""
+
+    watermark: Watermark | None
+    """After the commit."""
+    files: Sequence[PendingFile] = ()
+    """The view's new groups."""
+    replaced: Sequence[SignedFile] = ()
+    """The view's files whose place these take."""
+    closed: Sequence[PendingFile] = ()
+    """The groups that close."""
+    late: int = 0
+    """Rows that came for groups that are closed, or expired."""
 
 
 @contextmanager

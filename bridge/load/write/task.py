@@ -17,7 +17,7 @@ from msgspec import structs
 
 from bridge.errors import BridgeError, DataError
 from bridge.exact_json import NotJson, loads
-from bridge.lake.records import PendingFile
+from bridge.lake.file_records import PendingFile
 from bridge.lake.storage.parallel import MANY, on_disk
 from bridge.load.spool.folder import Segment
 from bridge.load.write.context import WriteContext

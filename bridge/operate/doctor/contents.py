@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from bridge.errors import CorruptLake
 from bridge.findings import Check, Finding, error, fine, warning
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.marks import SHORT, advice
 from bridge.lake.run_status import last_run, last_success
+from bridge.lake.runs import SHORT, advice
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage import Storage
 from bridge.operate.verify.unpublished import damaged_files

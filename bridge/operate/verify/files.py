@@ -9,12 +9,13 @@ from itertools import chain
 
 from bridge.errors import BridgeError, LakeError
 from bridge.findings import Finding, Mend
+from bridge.lake.file_records import LiveFile
 from bridge.lake.formats.registry import OWN_LOGS
 from bridge.lake.log import Snapshot
 from bridge.lake.ownership import Owner, owners_of, tables_of
 from bridge.lake.paths import generation_of, pipeline_key
 from bridge.lake.presence import ABSENT, wrong_size
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.operate.verify.history import History

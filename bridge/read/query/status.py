@@ -8,10 +8,9 @@ from typing import Any
 
 from bridge.lake.lease import fate, holder, silence
 from bridge.lake.log import Log, Snapshot, bookmarks
-from bridge.lake.marks import DIFFERS
 from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import failures, fresh_since, last_run, last_success
-from bridge.lake.runs import RunRecord, ids_ahead, run_ids
+from bridge.lake.runs import DIFFERS, RunRecord, ids_ahead, run_ids
 from bridge.lake.state.store import StateStore
 from bridge.lake.times import read_time
 

@@ -13,11 +13,10 @@ from itertools import islice
 
 from bridge.durations import duration
 from bridge.lake.log import Log
-from bridge.lake.marks import VOLUME, advice
 from bridge.lake.paths import pipeline_key
 from bridge.lake.reconciled import Proof
 from bridge.lake.run_status import current, fresh_since, is_stale, last_run
-from bridge.lake.runs import RunRecord, any_run, read_attempts
+from bridge.lake.runs import VOLUME, RunRecord, advice, any_run, read_attempts
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 

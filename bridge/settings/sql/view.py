@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.sql.tokens import Token, outside, place_of_from, split, tokens_of
 from bridge.settings.sql.transform import CLAUSES, Kind, check_node, read_select
-from bridge.settings.sql.window import TimeWindow, time_window
+from bridge.settings.sql.window import TimeWindow, select_of, time_window
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -85,6 +85,11 @@ class View:
     """Names in GROUP BY that mean a column of the view. The stream may have no column of that name."""
     window: TimeWindow | None
     """Of a view whose groups close, or go."""
+
+    @property
+    def select(self) -> str:
+        """The text without `keep` and `lateness`."""
+        return select_of(self.text)
 
     @property
     def closes(self) -> str:

@@ -38,7 +38,7 @@ class TimeWindow:
     keep: timedelta | None
     lateness: timedelta | None
 
-    def gone(self, latest: int) -> int | None:
+    def expired(self, latest: int) -> int | None:
         """The moment up to which windows have ended that are kept no longer; None: all are kept.
 
         All moments are microseconds since 1970; `latest` is the greatest time of a row that ever came.
@@ -73,12 +73,12 @@ def time_window(text: str, keys: Iterable[tuple[str, str]]) -> TimeWindow | None
     if keep is not None and lateness is not None and keep < lateness:
         raise SettingsError("keep is shorter than lateness", hint="a group closes before it goes: set a longer keep")
     for name, expression in keys:
-        if found := _WINDOW.fullmatch(expression.strip()):
-            arguments = split(tokens_of(found[1]))
+        if matched := _WINDOW.fullmatch(expression.strip()):
+            arguments = split(tokens_of(matched[1]))
             lengths = [microseconds(part[0].text) for part in arguments[1:2] if len(part) == 1]
             if lengths and lengths[0]:
                 time = arguments[0]
-                words = found[1][time[0].start : time[-1].end + 1]
-                to_end = lengths[0] if found[2].lower() == "start" else 0
+                words = matched[1][time[0].start : time[-1].end + 1]
+                to_end = lengths[0] if matched[2].lower() == "start" else 0
                 return TimeWindow(name, words, to_end, keep, lateness)
     raise SettingsError("keep and lateness are of a view with a window of time as a key", hint=_HINT)

@@ -46,7 +46,10 @@ def _with_terms(view: dict[str, Any]) -> str:
         if key not in ("sql", "keep", "lateness"):
             raise wrong("unknown key", hint="a view has: sql, keep, lateness", at=str(key))
         if key != "sql":
-            parse_duration(value)
+            try:
+                parse_duration(value)
+            except SettingsError as error:
+                raise wrong(error.message, hint=error.hint, at=key) from None
     if not isinstance(view.get("sql"), str):
         raise wrong("a view needs its SELECT", hint="as sql: SELECT ...")
     return with_terms(view["sql"], view.get("keep"), view.get("lateness"))

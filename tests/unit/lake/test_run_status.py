@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from bridge.lake.file_records import RejectFile
 from bridge.lake.lease import take
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import RejectFile
 from bridge.lake.run_status import current, failures, fresh_since, is_stale, last_run, last_success
 from bridge.lake.runs import RunFile, RunRecord, any_run, read_run
 from bridge.lake.times import SKEW, read_time

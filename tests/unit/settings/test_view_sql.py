@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from bridge.errors import SettingsError
 from bridge.settings.load import check
 from bridge.settings.sql.view import Aggregate, Key, read_view, read_views, root_stream
+from bridge.settings.sql.window import TimeWindow, select_of
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -136,6 +139,7 @@ def test_comments_change_nothing(text: str) -> None:
 
 SELECT = "SELECT id, count(*) AS n FROM orders GROUP BY id"
 VIEW = f"'{SELECT}'"
+WINDOW = "\"SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY 1\""
 
 
 @pytest.mark.parametrize(
@@ -154,6 +158,16 @@ VIEW = f"'{SELECT}'"
         (f"{{a: {VIEW}, A: {VIEW}}}", "two views have one name", "case of letters"),
         (f"{{Orders: {VIEW}}}", "the name of its stream", "another name"),
         (f"{{b: {VIEW}, c: 'SELECT n, count(*) AS m FROM B GROUP BY n'}}", "in other letters", "the case of letters"),
+        (f"{{a: {{sql: {VIEW}, keep: 1d}}}}", "of a view with a window of time as a key", "window(at, '1 hour').start"),
+        (f"{{a: {{sql: {VIEW}, keep: soon}}}}", "not a duration key=pipelines.flights.views.a.keep", "a whole number"),
+        (f"{{a: {{sql: {VIEW}, kept: 1d}}}}", "unknown key pipelines.flights.views.a.kept", "a view has: sql, keep"),
+        ("{a: {keep: 1d}}", "a view needs its SELECT", "as sql: SELECT"),
+        (f"{{a: {{sql: {WINDOW}, keep: 1m, lateness: 2m}}}}", "keep is shorter than lateness", "a longer keep"),
+        (
+            f"{{a: {{sql: {WINDOW}, lateness: 2m}}, a_closed: {VIEW}}}",
+            "the name of the table of closed windows",
+            "of a",
+        ),
         (
             "{a: 'SELECT n, count(*) AS m FROM b GROUP BY n', b: 'SELECT m, count(*) AS n FROM a GROUP BY m'}",
             "views select from each other: a -> b -> a",
@@ -166,6 +180,27 @@ def test_a_wrong_view_is_refused_with_its_line(settings: Load, views: str, messa
     error = refused(lambda: settings(pipeline_text(more=f"views: {views}")))
     assert message in error.message
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "time", "to_end"),
+    [
+        ("window(at, '1 hour').start", "at", 3600),
+        ("window(o.at, '10 minutes', '1 minute').END", "o.at", 0),
+        ("Window ( timestamp_seconds(a + (b)) , '1 day 2 hours' ) . start", "timestamp_seconds(a + (b))", 93600),
+        ("window(CAST(at AS timestamp), 'interval 90 seconds').`end`", "CAST(at AS timestamp)", 0),
+    ],
+)
+def test_the_window_of_a_view(settings: Load, key: str, time: str, to_end: int) -> None:
+    """As text, which is what the log keeps, it says all that the mapping does."""
+    text = f"SELECT c, {key} AS w, count(*) AS n FROM orders o GROUP BY c, 2"
+    more = f'views: {{a: {{sql: "{text}", keep: 7d, lateness: 5m}}}}'
+    kept = settings(pipeline_text(more=more)).pipeline(None).views["a"]
+    assert kept == f"{text}\n-- keep: 7d, lateness: 5m"
+    view = read_view("a", kept)
+    assert view.window == TimeWindow("w", time, to_end * 10**6, timedelta(days=7), timedelta(minutes=5))
+    assert (view.closes, view.where, select_of(kept)) == ("a_closed", None, text)
+    assert read_view("a", text).window is None
 
 
 def test_a_shared_table_has_no_views(settings: Load) -> None:

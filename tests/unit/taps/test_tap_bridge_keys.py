@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.lake.commit.rollback import roll_back
+from bridge.lake.file_records import LiveFile
 from bridge.lake.log import Log
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.load.run.tables.table_key import key_after
 from bridge.read.query.changes.diff import Rows, changed
 from bridge.read.query.changes.feed import ChangeFeed

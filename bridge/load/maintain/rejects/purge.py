@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
-from bridge.lake.records import RejectFile
+from bridge.lake.file_records import RejectFile
 from bridge.lake.storage import Storage
 from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import Criteria, RejectGroup, find, groups, orphans, read

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
+from bridge.lake.file_records import RejectFile
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.records import RejectFile
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.stream_files import StreamFiles

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from bridge.lake.commit.committer import Committer
-from bridge.lake.records import RejectFile
+from bridge.lake.file_records import RejectFile
 from bridge.load.write.rejects import describe_file, new_reject_file
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from bridge.errors import CorruptLake
+from bridge.lake.file_records import RejectFile
 from bridge.lake.log import Snapshot
 from bridge.lake.paths import pipeline_key
-from bridge.lake.records import RejectFile, run_of
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.load.write.rejects import raw_of, value_at
@@ -98,7 +98,8 @@ def orphans(storage: Storage, pipeline: str, snapshot: Snapshot, criteria: Crite
     """
     staged = {reject.file for stage in snapshot.staged.values() for reject in stage.rejects}
     loose = (key for key in _listed(storage, pipeline) if key not in snapshot.rejects and key not in staged)
-    return sorted(key for key in loose if criteria.run in (None, run_of(key)))
+    run = f"/{criteria.run}-" if criteria.run else ""
+    return sorted(key for key in loose if run in key)
 
 
 def read(storage: Storage, file: RejectFile) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,7 @@ from itertools import islice
 from statistics import median
 
 from bridge.lake.log import Snapshot
-from bridge.lake.marks import NO_STATE, STANDING_RUNS, STANDSTILL, VOLUME, advice
-from bridge.lake.runs import RunRecord, read_opened
+from bridge.lake.runs import NO_STATE, STANDING_RUNS, STANDSTILL, VOLUME, RunRecord, advice, read_opened
 from bridge.lake.storage import Storage
 from bridge.load.run.result import Counts
 from bridge.load.run.streams import Streams

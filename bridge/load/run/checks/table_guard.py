@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import DataError
+from bridge.lake.file_records import RejectFile
 from bridge.lake.log import Snapshot
-from bridge.lake.records import RejectFile, StagedTable
+from bridge.lake.records import StagedTable
 from bridge.load.write.report import WorkReport
 from bridge.protocol.singer.replication import yaml_text
 from bridge.settings.commands import full_run, pipeline_arguments

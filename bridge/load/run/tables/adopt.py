@@ -11,9 +11,10 @@ from msgspec import structs
 
 from bridge.errors import DataError, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
+from bridge.lake.file_records import FileAdd
 from bridge.lake.ownership import Owner, claim, strangers
 from bridge.lake.paths import folder_name
-from bridge.lake.records import FileAdd, TableChange, TableState
+from bridge.lake.records import TableChange, TableState
 from bridge.lake.schemas import keep_schema, read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map

@@ -21,22 +21,22 @@ from msgspec import structs
 
 from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.commit.committer import Committer
+from bridge.lake.file_records import LiveFile, PendingFile
 from bridge.lake.log import Snapshot
-from bridge.lake.records import LiveFile, PendingFile, TableChange, TableState, Watermark
+from bridge.lake.records import TableChange, TableState, Watermark
 from bridge.lake.schemas import columns_of, keep_schema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.spark.at_need import InSpark
-from bridge.load.views.windows import ViewChange, visible_schema
 from bridge.load.write.context import WriteContext
 from bridge.load.write.report import RowChanges
 from bridge.load.write.task import write_empty
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
-from bridge.settings.sql.view import View, read_views, root_stream
-from bridge.settings.sql.window import select_of
+from bridge.settings.sql.view import View, read_view, read_views, root_stream
 
 if TYPE_CHECKING:
     from bridge.load.views.algebra import TypedView
+    from bridge.load.write.signed_file import ViewChange
 
 Result = TypeVar("Result")
 LATE = "late"
@@ -116,9 +116,9 @@ class _Closed:
 
     @staticmethod
     def of(lake: Snapshot, typed: TypedView) -> _Closed:
-        view, schema = typed.view, TableSchema(visible_schema(typed))
+        view, schema = typed.view, TableSchema(typed.visible)
         old, table = lake.tables.get(view.name), lake.tables.get(view.closes)
-        is_other = old is not None and old.view != "" and select_of(old.view) != select_of(view.text)
+        is_other = old is not None and old.view != "" and read_view(view.name, old.view).select != view.select
         before = old.watermark if old and not is_other else None
         begins = is_other or table is None or table.schema != schema.hash
         if before and begins and view.closes:
@@ -239,19 +239,24 @@ class ViewTables:
         if old is None or old.schema != schema.hash:
             anew = True
         closed = _Closed.of(self._committer.snapshot, typed)
-        done = self._written(typed, source, None if anew else old, closed.before, seq)
+        written = self._written(typed, source, None if anew else old, closed.before, seq)
         layout, existing = self._context.layouts[view.name], old.files if old else {}
-        adds, replaced = [file.add() for file in done.files], {file.key.rpartition("/")[2] for file in done.replaced}
+        adds, replaced = (
+            [file.add() for file in written.files],
+            {file.key.rpartition("/")[2] for file in written.replaced},
+        )
         removes = [name for name, file in existing.items() if anew or name in replaced or (adds and not file.rows)]
-        if not anew and not adds and not removes and not done.late:
+        if not anew and not adds and not removes and not written.late:
             return []
         if not adds and len(removes) == len(existing):
             adds = [write_empty(self._context, seq, view.name, schema).add()]
         keep_schema(self._committer.storage, self._pipeline.name, schema)
-        state = TableState(layout.folder, schema.hash, format=layout.format, view=view.text, watermark=done.watermark)
-        whole, late = removes and len(removes) == len(existing), {LATE: done.late} if done.late else {}
+        state = TableState(
+            layout.folder, schema.hash, format=layout.format, view=view.text, watermark=written.watermark
+        )
+        whole, late = removes and len(removes) == len(existing), {LATE: written.late} if written.late else {}
         changed = state.change(view.name, adds, removes, replaces=bool(whole), merged=late)
-        return [changed, *(self._closed(view.closes, closed, done.closed, seq) if view.closes else ())]
+        return [changed, *(self._closed(view.closes, closed, written.closed, seq) if view.closes else ())]
 
     def _closed(self, name: str, closed: _Closed, files: Sequence[PendingFile], seq: int) -> Iterator[TableChange]:
         """Yield the change of the table of closed windows, to which these files come."""
@@ -311,7 +316,7 @@ class ViewTables:
         self, typed: TypedView, source: _Source, old: TableState | None, before: Watermark | None, seq: int
     ) -> ViewChange:
         """Write the view's files, some of which take the place of files of `old`, its table; None to fill it anew."""
-        from bridge.load.write.signed_file import SignedFile
+        from bridge.load.write.signed_file import SignedFile, ViewChange
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
             return [SignedFile(key, file.size, file.rows, sign) for key, file in files if file.rows]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from bridge.errors import DataError
-from bridge.lake.records import PendingFile
+from bridge.lake.file_records import PendingFile
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File
 from bridge.load.write.keys import at_least, key_columns, key_order, lookup, order_of

@@ -14,7 +14,8 @@ import pyarrow as pa
 from msgspec import convert, structs
 
 from bridge.errors import EngineError
-from bridge.lake.records import FileAdd, LiveFile, PendingFile, TableState
+from bridge.lake.file_records import FileAdd, LiveFile, PendingFile
+from bridge.lake.records import TableState
 from bridge.load.write.context import MapOnExecutors, WriteContext
 from bridge.load.write.keys import key_columns, order_of
 from bridge.load.write.merge.footers import Range, Ranges, find_ranges, read_ranges

@@ -14,9 +14,8 @@ from starlette.responses import Response
 
 from bridge.errors import BridgeError
 from bridge.lake.log import Log, Snapshot
-from bridge.lake.marks import advice
 from bridge.lake.reconciled import Proof
-from bridge.lake.runs import RunRecord, is_run_id
+from bridge.lake.runs import RunRecord, advice, is_run_id
 from bridge.lake.state.history import steps
 from bridge.lake.state.store import StateStore
 from bridge.lake.stream_files import replication_methods

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from bridge.lake.file_records import LiveFile
 from bridge.lake.log import Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.runs import RunFile, read_runs
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.marks import Judgement, LoadedRun

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.errors import SettingsError
+from bridge.lake.file_records import FileAdd, LiveFile
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import CommitRecord, FileAdd, LiveFile, TableState
+from bridge.lake.records import CommitRecord, TableState
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.result import Counts

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bridge.lake.file_records import LiveFile
 from bridge.lake.log import Snapshot
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.row_counts import Stream, comparable, judge, live_rows, mark_of

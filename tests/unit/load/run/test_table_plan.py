@@ -11,9 +11,10 @@ import pytest
 from msgspec import structs
 
 from bridge.errors import CorruptLake, LakeError, SettingsError
+from bridge.lake.file_records import LiveFile
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.streams import load_method

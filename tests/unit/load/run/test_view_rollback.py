@@ -14,9 +14,10 @@ import pytest
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_committer
 from bridge.lake.commit.rollback import roll_back
+from bridge.lake.file_records import FileAdd, RejectFile
 from bridge.lake.paths import file_name, pipeline_key
 from bridge.lake.pipeline_state import PipelineState
-from bridge.lake.records import FileAdd, RejectFile, TableChange, TableState
+from bridge.lake.records import TableChange, TableState
 from bridge.lake.schemas import keep_schema
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.run.checks.replay_guard import ReplayGuard

@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from bridge.lake.file_records import PendingFile
 from bridge.lake.log import Log
 from bridge.lake.ownership import Owner, claim
-from bridge.lake.records import PendingFile
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.write.context import WriteContext
 from bridge.load.write.file import File

@@ -24,7 +24,8 @@ import bridge.load.write.merge.plan
 import bridge.load.write.spill
 import bridge.load.write.writer
 from bridge.errors import LakeError
-from bridge.lake.records import LiveFile, TableState
+from bridge.lake.file_records import LiveFile
+from bridge.lake.records import TableState
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.spool.folder import Segment, SpoolFolder
 from bridge.load.write.context import WriteContext

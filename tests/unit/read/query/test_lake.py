@@ -17,8 +17,8 @@ from bridge import Lake
 from bridge.errors import CommitExpired, LakeError, SettingsError
 from bridge.lake.commit.open import open_committer, open_pipeline
 from bridge.lake.commit.rollback import roll_back
+from bridge.lake.file_records import FileAdd
 from bridge.lake.paths import file_name, pipeline_key
-from bridge.lake.records import FileAdd
 from bridge.lake.storage import open_storage
 from bridge.read.query.system import COLUMNS
 from tests.golden.make import FORMATS, unpack_to
