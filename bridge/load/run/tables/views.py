@@ -316,6 +316,7 @@ class ViewTables:
         self, typed: TypedView, source: _Source, old: TableState | None, before: Watermark | None, seq: int
     ) -> ViewChange:
         """Write the view's files, some of which take the place of files of `old`, its table; None to fill it anew."""
+        from bridge.load.views.windows import Windows
         from bridge.load.write.signed_file import SignedFile, ViewChange
 
         def signed(files: Iterator[tuple[str, LiveFile]], sign: int = 1) -> list[SignedFile]:
@@ -326,7 +327,7 @@ class ViewTables:
         changed += [SignedFile(one.name, one.bytes, one.rows, 0) for one in source.rows if old and one.name]
         state = signed((f"{old.folder}/{name}", file) for name, file in old.files.items()) if old else []
         if not changed:
-            return ViewChange(watermark=before)
+            return ViewChange(Windows.of(typed, before, None).watermark)
 
         def change(spark: Any, context: WriteContext, shipped: str | None) -> ViewChange:
             from bridge.load.spark.views import ViewWork, change_view  # not before Spark is up, as above
