@@ -145,6 +145,7 @@ class Lake:
     def pipeline(self) -> Pipeline:
         """The settings, for verbs."""
         run = Run(lambda _: [], self.method, views=self.views, table_format=self.format)
+        run.streams = self.streams
         return run._settings(open_storage(self.uri))
 
     def count(self) -> int:

@@ -26,7 +26,8 @@ from bridge.lake.commit.open import open_pipeline
 from bridge.lake.commit.state_file import read_state_file
 from bridge.lake.lease import holder, last_lease
 from bridge.lake.log import Log
-from bridge.lake.run_status import last_run
+from bridge.lake.run_status import current, last_run
+from bridge.lake.runs import any_run, counted_ids
 from bridge.lake.storage import Storage, lake_of, open_storage
 from bridge.lake.stream_files import StreamFiles
 from bridge.protocol.singer.state import bookmark
@@ -35,6 +36,7 @@ from bridge.settings.load import read_settings
 from bridge.settings.values.checked import pipeline_name
 from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options
 
+_RUNS_BACK = 100
 _TRIES = 5
 _FIRST_PAUSE = 0.05
 """The longest pause before the second try, in seconds; doubled for each later one. A random part of it is waited."""
@@ -157,6 +159,22 @@ class StateStore:
         """The run that holds the pipeline, else the last one; None if there was none."""
         record = last_run(self._storage, self.pipeline)
         return LastRun(record.run_id, record.status, record.stored) if record else None
+
+    def last_status(self, stream: str) -> str | None:
+        """How the last run that loaded a stream ended for it; None if none of the last 100 did.
+
+        `success`: all that the tap sent of it is committed, whatever became of the rest of that run. `held`: its rows
+        were left out. Else the status of the run; `incomplete`, if that succeeded and had not all of the stream. A run
+        that left the stream out, as `--resume` does, does not count.
+        """
+        for run in counted_ids(self._storage, self.pipeline)[:_RUNS_BACK]:
+            record = any_run(self._storage, self.pipeline, run)
+            record = record and current(self._storage, record)
+            if record and (result := record.streams.get(stream)):
+                if result.complete or result.held_back:
+                    return "success" if result.complete else "held"
+                return "incomplete" if record.status == "success" else record.status
+        return None
 
     # writing
 
