@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from tests.e2e.conftest import Project, stream
+import bridge
+from tests.e2e.conftest import TAP, Project, stream
+from tests.support.shell import Done
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -37,3 +39,32 @@ def test_the_first_run_goes_on_where_another_tool_left_off(project: Project) -> 
     ]
     rows = {row["stream"]: row["commit"] for row in project.command("state", "list", *choice, "--json").json}
     assert rows["users"] == told[0]["commit"] == 3
+
+
+@pytest.mark.timeout(300)
+def test_how_the_last_run_ended_for_a_stream(project: Project) -> None:
+    """Whatever became of the rest of the run; a stream that `--resume` leaves out keeps its status."""
+    store = bridge.StateStore(project.lake, "smoke")
+    assert store.last_status("a") is None
+    streams = [stream("a", 30), stream("b", 40)]
+    settings = {"streams": streams, "state": {"every": 10}}
+    (project.folder / "fail.json").write_text(json.dumps(settings | {"fail": {"at": 55}}))
+    (project.folder / "fine.json").write_text(json.dumps(settings))
+
+    def run(config: str, *flags: str) -> Done:
+        source = f"{{tap: {TAP}, config: {config}}}"
+        text = f"pipelines: {{smoke: {{source: {source}, destination: {{bucket: lake}}}}}}"
+        (project.folder / "bridge.yaml").write_text(text)
+        return project.command("run", "smoke", *flags)
+
+    assert run("fail.json").code != 0
+    ended = store.last_run()
+    assert ended and (ended.status, store.last_status("a"), store.last_status("b")) == ("failed", "success", "failed")
+    assert project.command("discover", "smoke").code == 0
+    resumed = run("fine.json", "--resume")
+    assert resumed.code == 0 and "the last run completed them: a" in resumed.out
+    ended = store.last_run()
+    assert ended and (ended.status, "a" in ended.info["streams"]) == ("success", False)
+    assert (store.last_status("a"), store.last_status("b")) == ("success", "success")
+    assert store.last_status("c") is None
+    assert len(project.ids("b")) >= 40
