@@ -271,8 +271,8 @@ def _patches(
     touched = list(shares(context, work.state, keys, names))
     of_file = {file.key: part for file, part in shares(context, work.state, groups, names)}
     patches = [Patch(name, work.seq, file, share, of_file.get(file.key, groups.slice(0, 0))) for file, share in touched]
-    if len(patches) == 1:
-        reports = [patch(context, patches[0])]
+    if len(patches) < 2:
+        reports = [patch(context, one) for one in patches]
     else:
         reports = convert(spread(frames.spark, patch, context, patches, frames.shipped), list[Patched])
     return [file for report in reports for file in report.files], [file for file, _ in touched]
