@@ -33,7 +33,7 @@ _VIEWS = {
     "keys": "SELECT k, count(*) AS n, sum(v) AS total, max(v) AS best, max_by(note, at) AS note, avg(v) AS mean"
     " FROM items GROUP BY k",
     "sliding": _SLIDING,
-    "closing": f"{_SLIDING}\n-- keep: 36500d, lateness: 1m",
+    "closing": f"{_SLIDING}\n-- singer-bridge: keep: 36500d, lateness: 1m",
 }
 """The sliding ones have each row in ten windows."""
 _SCHEMA = {

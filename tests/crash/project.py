@@ -105,7 +105,7 @@ VIEWS = Shape(
         "by_activity": "SELECT active, count(*) AS many, sum(n) AS total, min(n) AS least, max_by(name, n) AS last, "
         "max(id) AS id FROM items GROUP BY active",
         "by_hour": "SELECT window(timestamp_seconds(id * 6), '1 hour').start AS hour, count(*) AS many, "
-        "max(id) AS id FROM orders GROUP BY 1\n-- keep: 4h, lateness: 30m",
+        "max(id) AS id FROM orders GROUP BY 1\n-- singer-bridge: keep: 4h, lateness: 30m",
         "by_many": "SELECT many, count(*) AS names, sum(total) AS total, max(id) AS id FROM by_name GROUP BY many",
     },
     methods={"orders": "append-only", "items": "upsert"},

@@ -41,7 +41,7 @@ _SIGNS = _BY_SIGN | {
 _OTHER_SIGNS = _SIGNS | {"by_sign": _BY_SIGN["by_sign"].replace("g > 0", "g > 10")}
 _CLOSING = {
     "per_day": "SELECT window(timestamp_seconds(id * 43200), '1 day').start AS day, count(*) AS n, max(id) AS last "
-    "FROM a GROUP BY 1\n-- keep: 2d, lateness: 12h"
+    "FROM a GROUP BY 1\n-- singer-bridge: keep: 2d, lateness: 12h"
 }
 _BY_VALUE = {"by_value": "SELECT v, count(*) AS n FROM a GROUP BY v"}
 

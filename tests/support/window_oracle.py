@@ -10,7 +10,7 @@ from typing import Any
 from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
 from bridge.settings.sql.view import View
-from bridge.settings.sql.window import select_of
+from bridge.settings.sql.window import words_of
 
 Rows = list[tuple[Any, ...]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -63,7 +63,7 @@ def in_order(rows: Rows) -> Rows:
 
 def _follows(old: Any, view: View) -> bool:
     """Whether the view had this SELECT before the commit; one that was emptied may have had it."""
-    return old is None or not old.view or select_of(old.view) == select_of(view.text)
+    return old is None or (old.watermark is not None and words_of(old.view or view.text) == view.words)
 
 
 def _end(view: View, row: tuple[Any, ...]) -> int:

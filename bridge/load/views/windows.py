@@ -7,6 +7,7 @@ deleted later, a window closes once.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ import pyarrow.compute as pc
 from bridge.lake.records import Watermark
 from bridge.load.views.algebra import CAME, LATEST, TypedView
 from bridge.settings.sql.transform import quoted
+
+_AHEAD = 86400
+"""Seconds: a time that is further ahead of this machine's clock counts as this. It may be wrong, or of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Windows:
     @classmethod
     def of(cls, typed: TypedView, before: Watermark | None, latest: int | None, *, anew: bool = False) -> Windows:
         """`before`: the watermark before the commit; `latest`: the greatest time among the rows that come."""
-        window = typed.view.window
+        window, most = typed.view.window, int((time.time() + _AHEAD) * 1e6)
+        latest = None if latest is None else min(latest, most)
         latest = max((one for one in (latest, before.latest if before else None) if one is not None), default=None)
         if window is None or latest is None:
             return cls(typed, before)

@@ -77,7 +77,8 @@ def groups_between(
     """
     for one in files:
         with open_file(context, one) as live:
-            column = live.schema_arrow.get_field_index(key)
+            leaves = [live.schema.column(place).path for place in range(len(live.schema))]  # of a struct its fields
+            column = leaves.index(key)
             for group in range(live.num_row_groups):
                 limits = live.metadata.row_group(group).column(column).statistics
                 if limits and limits.has_min_max and limits.min_raw > until:

@@ -30,6 +30,7 @@ _LOST = (
     "or load the table again, if it is append-only after load_method: auto: singer-bridge run NAME --full -s {stream}"
 )
 _LOST_VIEW = "singer-bridge views verify {stream} --repair fills it again"
+_LOST_CLOSED = "restore it from a backup of the bucket; or go back: singer-bridge rollback {before} NAME"
 
 
 @dataclass
@@ -104,7 +105,7 @@ class CheckedFiles:
         if problem == ABSENT and (place := self._in_trash(table.folder, name, file.size, since)):
             return error("files", key, "is in the trash, and should be visible", mend=Mend("back", stream, place))
         by = f"commit {n}" if n else f"a commit before {self.history.first}"
-        lost = _LOST_VIEW if table.view else _LOST
+        lost = _LOST_VIEW if table.view else _LOST_CLOSED if table.closes else _LOST
         fix = lost.format(before=n - 1 if n and n > 1 else "COMMIT", stream=shlex.quote(stream))
         return error("files", key, f"{problem}; it holds {file.rows:,} rows of {by}", fix)
 

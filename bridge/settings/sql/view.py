@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bridge.errors import SettingsError, did_you_mean
 from bridge.settings.sql.tokens import Token, outside, place_of_from, split, tokens_of
 from bridge.settings.sql.transform import CLAUSES, Kind, check_node, read_select
-from bridge.settings.sql.window import TimeWindow, select_of, time_window
+from bridge.settings.sql.window import TimeWindow, time_window, words_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -87,9 +87,9 @@ class View:
     """Of a view whose groups close, or go."""
 
     @property
-    def select(self) -> str:
-        """The text without `keep` and `lateness`."""
-        return select_of(self.text)
+    def words(self) -> list[str]:
+        """The words of the SELECT, without `keep` and `lateness`."""
+        return words_of(self.text)
 
     @property
     def closes(self) -> str:
@@ -155,6 +155,10 @@ def read_views(texts: Mapping[str, str]) -> list[View]:
         view = read_view(name, texts[name])
         if view.stream in texts:
             add(view.stream, *before, name)
+            base = ordered[view.stream]
+            if view.window or (base.window and base.window.keep is not None):
+                hint = "select from the stream; or leave out keep and lateness, and keep of the first view"
+                raise SettingsError("a view of a view has no windows that close, or are dropped", hint=hint, view=name)
         ordered.setdefault(name, view)
 
     for name in names:

@@ -4,7 +4,7 @@
 
 ```sql
 SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY hour
--- keep: 7d, lateness: 5m
+-- singer-bridge: keep: 7d, lateness: 5m
 ```
 """
 
@@ -20,7 +20,7 @@ from bridge.settings.sql.tokens import split, tokens_of
 from bridge.settings.sql.transform import microseconds
 from bridge.settings.values.units import parse_duration
 
-_TERMS = re.compile(r"\n-- (?:keep: (\w+))?(?:, )?(?:lateness: (\w+))?\s*$")
+_TERMS = re.compile(r"\n-- singer-bridge:(?: keep: (\w+))?,?(?: lateness: (\w+))?\s*$")
 _WINDOW = re.compile(r"window\s*\((.*)\)\s*\.\s*`?(start|end)`?", re.IGNORECASE | re.DOTALL)
 _HINT = "such as: SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY hour"
 
@@ -53,12 +53,12 @@ class TimeWindow:
 def with_terms(select: str, keep: str | None, lateness: str | None) -> str:
     """The text of a view with these durations."""
     terms = [f"{name}: {value}" for name, value in (("keep", keep), ("lateness", lateness)) if value is not None]
-    return f"{select.rstrip()}\n-- {', '.join(terms)}" if terms else select
+    return f"{select.rstrip()}\n-- singer-bridge: {', '.join(terms)}" if terms else select
 
 
-def select_of(text: str) -> str:
-    """The SELECT of a view, without its durations."""
-    return _TERMS.sub("", text)
+def words_of(text: str) -> list[str]:
+    """The words of a view's SELECT, whatever stands between them, without its durations."""
+    return [token.text for token in tokens_of(_TERMS.sub("", text))]
 
 
 def time_window(text: str, keys: Iterable[tuple[str, str]]) -> TimeWindow | None:
@@ -71,7 +71,9 @@ def time_window(text: str, keys: Iterable[tuple[str, str]]) -> TimeWindow | None
     if keep is None and lateness is None:
         return None
     if keep is not None and lateness is not None and keep < lateness:
-        raise SettingsError("keep is shorter than lateness", hint="a group closes before it goes: set a longer keep")
+        raise SettingsError(
+            "keep is shorter than lateness", hint="a window closes before it is dropped: set a longer keep"
+        )
     for name, expression in keys:
         if matched := _WINDOW.fullmatch(expression.strip()):
             arguments = split(tokens_of(matched[1]))
@@ -81,4 +83,4 @@ def time_window(text: str, keys: Iterable[tuple[str, str]]) -> TimeWindow | None
                 words = matched[1][time[0].start : time[-1].end + 1]
                 to_end = lengths[0] if matched[2].lower() == "start" else 0
                 return TimeWindow(name, words, to_end, keep, lateness)
-    raise SettingsError("keep and lateness are of a view with a window of time as a key", hint=_HINT)
+    raise SettingsError("keep and lateness need a key that is a window of time as it stands", hint=_HINT)

@@ -45,7 +45,7 @@ def _with_terms(view: dict[str, Any]) -> str:
     for key, value in view.items():
         if key not in ("sql", "keep", "lateness"):
             raise wrong("unknown key", hint="a view has: sql, keep, lateness", at=str(key))
-        if key != "sql":
+        if key != "sql" and value is not None:
             try:
                 parse_duration(value)
             except SettingsError as error:
@@ -72,9 +72,15 @@ def _views(views: dict[str, str]) -> dict[str, str]:
             hint = "write its name as it is: the case of letters counts"
             raise wrong("a view has the name of another one in other letters", hint=hint, at=name)
     try:
-        for closed, name in {view.closes: view.name for view in read_views(views)}.items():
-            if closed.casefold() in names:
-                raise wrong("a view has the name of the table of closed windows", hint=f"of {name}", at=closed)
+        ordered = read_views(views)
+        tables = {view.closes.casefold(): view.name for view in ordered if view.closes}
+        for view in ordered:
+            if view.name.casefold() in tables:
+                hint = f"rename it, or {tables[view.name.casefold()]}"
+                raise wrong("a view has the name of a table of closed windows", hint=hint, at=view.name)
+            if view.stream.casefold() in tables:
+                hint = f"select from {tables[view.stream.casefold()]}, or ask by SQL"
+                raise wrong("a view does not select from closed windows", hint=hint, at=view.name)
     except SettingsError as error:
         raise wrong(error.message, hint=error.hint) from None
     return views

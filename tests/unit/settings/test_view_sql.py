@@ -9,7 +9,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.settings.load import check
 from bridge.settings.sql.view import Aggregate, Key, read_view, read_views, root_stream
-from bridge.settings.sql.window import TimeWindow, select_of
+from bridge.settings.sql.window import TimeWindow, words_of
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -158,7 +158,7 @@ WINDOW = "\"SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders
         (f"{{a: {VIEW}, A: {VIEW}}}", "two views have one name", "case of letters"),
         (f"{{Orders: {VIEW}}}", "the name of its stream", "another name"),
         (f"{{b: {VIEW}, c: 'SELECT n, count(*) AS m FROM B GROUP BY n'}}", "in other letters", "the case of letters"),
-        (f"{{a: {{sql: {VIEW}, keep: 1d}}}}", "of a view with a window of time as a key", "window(at, '1 hour').start"),
+        (f"{{a: {{sql: {VIEW}, keep: 1d}}}}", "need a key that is a window of time", "window(at, '1 hour').start"),
         (f"{{a: {{sql: {VIEW}, keep: soon}}}}", "not a duration key=pipelines.flights.views.a.keep", "a whole number"),
         (f"{{a: {{sql: {VIEW}, kept: 1d}}}}", "unknown key pipelines.flights.views.a.kept", "a view has: sql, keep"),
         ("{a: {keep: 1d}}", "a view needs its SELECT", "as sql: SELECT"),
@@ -196,10 +196,10 @@ def test_the_window_of_a_view(settings: Load, key: str, time: str, to_end: int) 
     text = f"SELECT c, {key} AS w, count(*) AS n FROM orders o GROUP BY c, 2"
     more = f'views: {{a: {{sql: "{text}", keep: 7d, lateness: 5m}}}}'
     kept = settings(pipeline_text(more=more)).pipeline(None).views["a"]
-    assert kept == f"{text}\n-- keep: 7d, lateness: 5m"
+    assert kept == f"{text}\n-- singer-bridge: keep: 7d, lateness: 5m"
     view = read_view("a", kept)
     assert view.window == TimeWindow("w", time, to_end * 10**6, timedelta(days=7), timedelta(minutes=5))
-    assert (view.closes, view.where, select_of(kept)) == ("a_closed", None, text)
+    assert (view.closes, view.where, view.words) == ("a_closed", None, words_of(text))
     assert read_view("a", text).window is None
 
 

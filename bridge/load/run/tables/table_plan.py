@@ -155,7 +155,7 @@ class TablePlanner:
         name, table = view.name, self._view.tables.get(view.name)
         if table and table.schema:
             columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
-            if not table.view and ROWS not in columns.names:
+            if not table.is_of_view and ROWS not in columns.names:
                 raise SettingsError("a stream's table has the name of this view", hint="rename the view", view=name)
         closed, of_stream = view.closes, self._view.stream_tables
         if closed in of_stream:

@@ -118,9 +118,9 @@ class _Closed:
     def of(lake: Snapshot, typed: TypedView) -> _Closed:
         view, schema = typed.view, TableSchema(typed.visible)
         old, table = lake.tables.get(view.name), lake.tables.get(view.closes)
-        is_other = old is not None and old.view != "" and read_view(view.name, old.view).select != view.select
+        is_other = old is not None and old.view != "" and read_view(view.name, old.view).words != view.words
         before = old.watermark if old and not is_other else None
-        begins = is_other or table is None or table.schema != schema.hash
+        begins = before is None or table is None or table.schema != schema.hash
         if before and begins and view.closes:
             before = structs.replace(before, closed=None)
         return _Closed(view.name, table, schema, begins, before)
@@ -154,9 +154,10 @@ class ViewTables:
         for view in self._views.values():
             if view.stream not in self._views and not tables.keys() & {*self._names(view)}:
                 yield not_loaded(view, tables)
-            if rows := self._late[view.name]:
-                where = f"closed: {view.closes} does not have them" if view.closes else "not kept any more"
-                yield f"view {view.name}: {rows:,} rows came too late, for windows that are {where}"
+            if times := self._late[view.name]:
+                often = "once" if times == 1 else f"{times:,} times"
+                what = f"{view.closes} does not change" if view.closes else "the view does not count it"
+                yield f"view {view.name}: {often} a row came too late for its window: {what}"
 
     def _names(self, view: View) -> tuple[str, ...]:
         return names_of(self._pipeline, view)
@@ -276,7 +277,7 @@ class ViewTables:
         lake = self._committer.snapshot
         before = lake.tables.get(change.stream) if change else lake.table(self._names(view))
         after = (before or TableState(change.folder, None)).after(change) if change else before
-        if after is None or after.schema is None:
+        if after is None or after.schema is None or after.closes:
             return None
         return _Source(before, change, after, self._columns(after), rows)
 
@@ -348,8 +349,10 @@ class ViewTables:
 
     def former(self) -> Iterator[TableChange]:
         """The changes by which tables whose views left the settings are no views any more."""
-        names = sorted(self._committer.snapshot.tables.keys() - self._views.keys())
-        return filter(None, map(self.emptied, names))
+        tables = self._committer.snapshot.tables
+        for name in sorted(tables.keys() - self._views.keys()):
+            if tables[name].view:
+                yield structs.replace(tables[name], view="", watermark=None).change(name)
 
     def committed(self, tables: Sequence[TableChange]) -> None:
         """Delete the copies of uploads that were read. Best effort: the next run looks for them again."""

@@ -130,7 +130,9 @@ def test_windows_close_and_go(spark: SparkSession, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(bridge.load.spark.views, "_FEW", few)
     monkeypatch.setattr(bridge.load.write.groups, "GROUP_ROWS", 9)
     dice = random.Random(7)
-    kept = Kept(spark, tmp_path, f"{WINDOWS} FROM s WHERE v > 0 GROUP BY 1, 2\n-- keep: 60s, lateness: 10s")
+    kept = Kept(
+        spark, tmp_path, f"{WINDOWS} FROM s WHERE v > 0 GROUP BY 1, 2\n-- singer-bridge: keep: 60s, lateness: 10s"
+    )
     closed, table, late, latest, until = dict[Any, Any](), dict[SignedFile, list[Any]](), 0, -(10**9), -(10**9)
     for step in range(7):
         times = [step * 25 + dice.randrange(-40 if step % 3 else -90, 25) for _ in range(40)]
