@@ -56,7 +56,10 @@ CLOSING = (
     "SELECT window(seen_at, '1 day').start AS w, region, count(*) AS n, sum(amount) AS total, max(amount) AS most "
     "FROM orders GROUP BY 1, region\n-- singer-bridge: keep: 9d, lateness: 6h"
 )
-KEPT = "SELECT region, window(seen_at, '1 day').start AS w, min(amount) AS n FROM orders GROUP BY region, 2\n-- singer-bridge: keep: 4d"
+KEPT = (
+    "SELECT region, window(seen_at, '1 day').start AS w, min(amount) AS n FROM orders GROUP BY 1, 2\n"
+    "-- singer-bridge: keep: 4d"
+)
 CHAIN = {"by_region": ALL, "by_day": BY_DAY, "sliding": SLIDING, "days": DAYS, "a_scope": SCOPE}
 CHAIN |= {"closing": CLOSING, "kept": KEPT}
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"

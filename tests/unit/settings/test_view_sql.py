@@ -165,8 +165,8 @@ WINDOW = "\"SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders
         (f"{{a: {{sql: {WINDOW}, keep: 1m, lateness: 2m}}}}", "keep is shorter than lateness", "a longer keep"),
         (
             f"{{a: {{sql: {WINDOW}, lateness: 2m}}, a_closed: {VIEW}}}",
-            "the name of the table of closed windows",
-            "of a",
+            "the name of a table of closed windows",
+            "rename it, or a",
         ),
         (
             "{a: 'SELECT n, count(*) AS m FROM b GROUP BY n', b: 'SELECT m, count(*) AS n FROM a GROUP BY m'}",

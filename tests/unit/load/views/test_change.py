@@ -28,7 +28,7 @@ from bridge.settings.sql.view import read_view
 
 COLUMNS = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("unread", pa.int64())])
 VIEW = "SELECT k, v % 2 AS odd, count(*) AS n, sum(v) AS total, max(v) AS most, min_by(v, at) AS first FROM s"
-WINDOWS = "SELECT k, window(timestamp_seconds(at), '10 seconds', '5 seconds').start AS w, count(*) AS n, max(v) AS most"
+WINDOWS = "k, window(timestamp_seconds(at), '10 seconds', '5 seconds').start AS w, count(*) AS n, max(v) AS most"
 
 
 class Kept:
@@ -124,14 +124,21 @@ def read(kept: Kept, files: list[SignedFile]) -> dict[tuple[str | None, int], tu
     return result
 
 
-@pytest.mark.parametrize("few", [0, 1 << 18, 100])
-def test_windows_close_and_go(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+@pytest.mark.parametrize(
+    ("few", "first"),
+    [(0, ""), (1 << 18, ""), (100, ""), (1 << 18, "max_by(named_struct('p', at, 'q', v), at) AS o, ")],
+)
+def test_windows_close_and_go(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, first: str
+) -> None:
     """In files in which they lie among others, with rows that are late, and rows that are deleted after all."""
     monkeypatch.setattr(bridge.load.spark.views, "_FEW", few)
     monkeypatch.setattr(bridge.load.write.groups, "GROUP_ROWS", 9)
     dice = random.Random(7)
     kept = Kept(
-        spark, tmp_path, f"{WINDOWS} FROM s WHERE v > 0 GROUP BY 1, 2\n-- singer-bridge: keep: 60s, lateness: 10s"
+        spark,
+        tmp_path,
+        f"SELECT {first}{WINDOWS} FROM s WHERE v > 0 GROUP BY 1, 2\n-- singer-bridge: keep: 60s, lateness: 10s",
     )
     closed, table, late, latest, until = dict[Any, Any](), dict[SignedFile, list[Any]](), 0, -(10**9), -(10**9)
     for step in range(7):
