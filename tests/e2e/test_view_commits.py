@@ -237,11 +237,11 @@ def _view(lake: Lake) -> None:
 
 
 def _drop(lake: Lake) -> None:
-    """A view leaves the settings, and comes back."""
-    kept = lake.views.pop("by_day")
+    """Two views leave the settings, and come back."""
+    kept = {name: lake.views.pop(name) for name in ("by_day", "closing")}
     lake.run(*lake.rows(20), lake.state())
-    assert "by_day" not in views_at(lake.uri, PIPELINE, lake.head)
-    lake.views["by_day"] = kept
+    assert not kept.keys() & views_at(lake.uri, PIPELINE, lake.head).keys()
+    lake.views |= kept
     lake.run(*lake.rows(20), lake.state())
 
 
