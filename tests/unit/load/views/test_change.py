@@ -138,7 +138,7 @@ def test_windows_close_and_go(
     kept = Kept(
         spark,
         tmp_path,
-        f"SELECT {first}{WINDOWS} FROM s WHERE v > 0 GROUP BY 1, 2\n-- singer-bridge: keep: 60s, lateness: 10s",
+        f"SELECT {first}{WINDOWS} FROM s WHERE v > 0 GROUP BY k, w\n-- singer-bridge: keep: 60s, lateness: 10s",
     )
     closed, table, late, latest, until = dict[Any, Any](), dict[SignedFile, list[Any]](), 0, -(10**9), -(10**9)
     for step in range(7):
