@@ -283,6 +283,8 @@ class Pipeline(Keys):
     """All names of a stream by each of them, as far as a catalog says: `singer.catalog.stream_names`."""
     view_places: dict[str, str] = Field(default_factory=dict, repr=False)
     """Where each view stands, as `file:line`; empty if no file has it."""
+    looks_up_in: Destination | None = Field(default=None, repr=False)
+    """Of a trial, whose own bucket is empty: where the tables are in which a `transform` looks rows up."""
     inherited: frozenset[str] = frozenset()
     """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
     system_tables: str | None = None

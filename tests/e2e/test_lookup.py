@@ -314,3 +314,20 @@ def test_in_a_bucket_and_merged_by_key(s3: S3Server, project: Project, table_for
         assert done.code == 0, done.err
         names = shop.rows("SELECT id, name, amount FROM orders WHERE customer = 1 ORDER BY id")
         assert names[:2] == [(1, "Anna", 99), (6, "Ann", 6)]
+
+
+@pytest.mark.timeout(400)
+def test_the_source_is_asked_again(shop: Shop) -> None:
+    """`reconcile` looks rows up as the tables are now, in the real bucket; and so does the trial of `smoke`."""
+    assert shop.run(ORDERS).code == 0
+    asked = ("reconcile", "shop", "--json", "--rows")
+    same = shop.project.command(*asked, timeout=300)
+    assert same.code == 0, same.err
+    assert same.json["streams"]["orders"]["compared"] == "rows"
+    shop.crm([*CUSTOMERS[1:], CUSTOMERS[0] | {"name": "Anne"}])
+    other = shop.project.command(*asked, timeout=300)
+    assert other.code == 1
+    assert other.json["streams"]["orders"]["stale"] == sum(order["customer"] == 1 for order in ORDERS)
+    trial = shop.project.command("smoke", "shop", "--load", "--json", timeout=300)
+    loaded = [each for each in trial.json["checks"] if each["check"] == "load"]
+    assert loaded and all(each["status"] == "passed" for each in loaded), loaded

@@ -57,7 +57,7 @@ class Loader:
         in_bucket = plan.pipeline.spool_in_bucket
         self._context = WriteContext.of(plan.pipeline, uri, run, generation, layouts, folder, in_bucket=in_bucket)
         self._to_bucket = ThreadPoolExecutor(1, "spool-to-bucket")
-        self._lookups = Lookups(plan.committer.storage, self._context, plan.committer.snapshot)
+        self._lookups = Lookups.of(plan.pipeline, plan.committer.storage, plan.committer.snapshot)
         self._engine = self._new_engine()
         self._views = ViewTables(plan.pipeline, plan.committer, self._context, plan.tables, self._engine.in_spark)
         self._guard = Guard(plan.pipeline, piped=plan.replay_guard is not None, full=plan.full)

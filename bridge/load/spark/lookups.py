@@ -17,10 +17,11 @@ from bridge.errors import LakeError, SettingsError, did_you_mean
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.schemas import columns_of
-from bridge.lake.storage import Storage
+from bridge.lake.storage import Storage, lake_of
 from bridge.load.spark.view_files import rows_of
 from bridge.load.write.context import WriteContext
 from bridge.load.write.signed_file import SignedFile
+from bridge.settings.options import Pipeline
 from bridge.settings.sql.lookup import Lookup
 
 _MOST = 64 << 20
@@ -37,6 +38,16 @@ class Lookups:
         self._storage, self._context = storage, context
         self._snapshots = {context.pipeline: snapshot}
         self._rows = dict[Lookup, pa.Table]()
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, storage: Storage, snapshot: Snapshot) -> Lookups:
+        """Those of a pipeline that loads into this bucket. A trial, whose bucket has no tables, reads the real one."""
+        if pipeline.looks_up_in:
+            pipeline = pipeline.model_copy(update={"destination": pipeline.looks_up_in})
+            storage = lake_of(pipeline.destination)
+            log = Log(storage, pipeline.name)
+            snapshot = log.snapshot(log.latest())
+        return cls(storage, WriteContext.of(pipeline, storage.uri, "", 0, {}), snapshot)
 
     @property
     def commits(self) -> dict[str, int]:

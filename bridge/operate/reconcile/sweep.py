@@ -138,6 +138,7 @@ def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path, merged: Co
         "views": {},
         "source": pipeline.source.model_copy(update=source),
         "destination": pipeline.destination.model_copy(update=destination),
+        "looks_up_in": pipeline.destination,
     }
     pipeline = pipeline.model_copy(update=changed)
     for stream in merged:

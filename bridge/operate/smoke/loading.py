@@ -29,6 +29,7 @@ def check_load(trial: Trial, home: Path, folder: Path, stop: Stop) -> None:
             "streams": streams if trial.catalog is not None else pipeline.streams,
             "source": pipeline.source.model_copy(update=source),
             "destination": pipeline.destination.model_copy(update=destination),
+            "looks_up_in": pipeline.destination,
         }
     )
     request = Request(streams=trial.streams, max_records=trial.max_records if trial.capped else None)

@@ -62,7 +62,7 @@ class PlannedViews:
         entries = [entry for entry in catalog["streams"] if selected is None or stream_id(entry) in selected]
         self._entries = {name: entry for entry in entries for name in (stream_id(entry), record_name(entry))}
         self._context = WriteContext.of(plan.pipeline, plan.storage.uri, "dry-run", 0, {})
-        self._lookups = Lookups(plan.storage, self._context, plan.snapshot)
+        self._lookups = Lookups.of(plan.pipeline, plan.storage, plan.snapshot)
         self._has_catalog = plan.catalog is not None
         self._outlines, self._typed = dict[str, pa.Schema](), dict[str, pa.Schema]()
         self.warnings: list[str] = []

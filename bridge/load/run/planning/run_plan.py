@@ -33,7 +33,6 @@ from bridge.load.spark.lookups import Lookups
 from bridge.load.tap.catalog_overrides import named
 from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
-from bridge.load.write.context import WriteContext
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, reached_values, resumable_versions, without
 from bridge.settings.destination import APPEND_ONLY
@@ -212,7 +211,7 @@ class RunPlan:
         again = planner.streams.repeating(self.selected)
         if again := [stream for stream in again if planner.streams[stream].settings.on_error != "hold"]:
             raise refusal(self.pipeline, again)
-        lookups = Lookups(self.storage, WriteContext.of(self.pipeline, self.storage.uri, "", 0, {}), self.snapshot)
+        lookups = Lookups.of(self.pipeline, self.storage, self.snapshot)
         for stream in self.selected:
             statement = planner.streams.columns(planner.streams[stream]).statement
             for lookup in statement.lookups if statement else ():
