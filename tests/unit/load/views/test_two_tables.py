@@ -35,8 +35,7 @@ def test_a_change_goes_to_the_view_of_its_table(tmp_path: Path, spark: SparkSess
     tables = TablePlanner(shop.storage, pipeline, committer.snapshot, None, full=False, append=False)
     context = WriteContext.of(pipeline, shop.storage.uri, "run", committer.generation, tables.layouts)
     views = ViewTables(pipeline, committer, context, tables, lambda work: work(spark, context, None))
-    filled = {view.name: views.build(view, None, 1) for view in views.views}
-    changes = [change for change in filled.values() if change]
+    changes = [change for view in views.views for change in views.build(view, None, 1)]
     committer.commit(committer.snapshot.pipeline_state, changes)
     rows = {
         change.stream: pq.read_table(shop.root / change.folder / change.adds[0].name)["id"].to_pylist()
