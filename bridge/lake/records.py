@@ -107,7 +107,8 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     merged: dict[str, Count] = {}
     """How many `rows` came for an upsert, and how many were `inserted`, `updated`, `superseded` by a later one with the
     same key, or `deleted`; `swept`: rows of older versions that went or were marked; `dropped`: rows that went as more
-    than one had the key of a new row, `dropped_nulls`: those whose key has a null. Absent: rows were only added."""
+    than one had the key of a new row, `dropped_nulls`: those whose key has a null. Of a
+    view `late`: rows that came too late for their window. Absent: rows were only added."""
     partition_by: tuple[Any, ...] | None = None
     """How the table's folders are named, as the settings have it. Absent: as before, or not at all."""
     format: str = PLAIN

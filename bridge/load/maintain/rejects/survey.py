@@ -98,7 +98,7 @@ def orphans(storage: Storage, pipeline: str, snapshot: Snapshot, criteria: Crite
     """
     staged = {reject.file for stage in snapshot.staged.values() for reject in stage.rejects}
     loose = (key for key in _listed(storage, pipeline) if key not in snapshot.rejects and key not in staged)
-    run = f"/{criteria.run}-" if criteria.run else ""
+    run = "" if criteria.run is None else f"/{criteria.run}-"
     return sorted(key for key in loose if run in key)
 
 

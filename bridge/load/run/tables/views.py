@@ -118,7 +118,8 @@ class _Closed:
     def of(lake: Snapshot, typed: TypedView) -> _Closed:
         view, schema = typed.view, TableSchema(typed.visible)
         old, table = lake.tables.get(view.name), lake.tables.get(view.closes)
-        is_other = old is not None and old.view != "" and read_view(view.name, old.view).words != view.words
+        text = old.view if old else ""
+        is_other = text not in ("", view.text) and read_view(view.name, text).words != view.words
         before = old.watermark if old and not is_other else None
         begins = before is None or table is None or table.schema != schema.hash
         if before and begins and view.closes:
