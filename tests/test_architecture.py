@@ -30,6 +30,7 @@ errors exact_json
 findings
 settings protocol.singer protocol.schema
 protocol.decode
+protocol.mask
 lake.storage
 lake
 lake.commit

@@ -33,6 +33,7 @@ from bridge.settings.values.checked import (
     wrong,
 )
 from bridge.settings.values.guarding import Guard
+from bridge.settings.values.masks import Masked, MaskKey
 from bridge.settings.values.replication_slot import ReplicationSlot
 from bridge.settings.values.schedules import Reconcile, Schedule
 from bridge.settings.values.section import Bytes, Duration, FilePath, Section
@@ -245,6 +246,11 @@ class Keys(Section):
     metrics: Metrics = Metrics()
     streams: dict[Annotated[str, BeforeValidator(stream_glob)], StreamKeys] = Field(default_factory=dict)
     """The settings of single streams, by globs of their names."""
+    mask: Masked = Field(default_factory=dict)
+    """Masks of personal data, before anything is written: a glob of `STREAM.FIELD`, also of a nested field, and
+    `hash`, `redact`, `last4`, `year`, `drop` or `keep`. `*` stands for any characters; the last match counts."""
+    mask_key: MaskKey = Field(default=None, repr=False)
+    """The key of `hash`, which is HMAC-SHA-256: `${MASK_KEY}`."""
     views: Views = Field(default_factory=dict)
     """Tables that each commit keeps as the `GROUP BY` of a stream or of another view, by their names: `SELECT key, ...,
     aggregates FROM stream [WHERE ...] GROUP BY key, ...` in Spark SQL. Or a mapping: this as `sql`, and `keep` and
@@ -264,6 +270,13 @@ class Keys(Section):
         if self.views and self.destination.shared:
             hint = "remove destination.shared, or the views: other pipelines change a shared table, too"
             raise wrong("a shared table has no views", hint=hint, at="views")
+        return self
+
+    @model_validator(mode="after")
+    def _hashed(self) -> Keys:
+        if "hash" in self.mask.values() and not self.mask_key:
+            hint = "make one with `openssl rand -hex 32`, and write mask_key: ${MASK_KEY}"
+            raise wrong("to hash needs a key", hint=hint, at="mask_key")
         return self
 
     @property

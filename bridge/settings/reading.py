@@ -78,9 +78,9 @@ def read_bucket(project: SettingsLayers, expand: Expand, name: str, environment:
 
 
 def _without_source(layers: Node) -> dict[str, Node]:
-    """The settings of a pipeline that say how its tables are written."""
+    """The settings of a pipeline that say how its tables are written, not what comes from its source."""
     keys = layers.value if isinstance(layers.value, dict) else {}
-    return {key: node for key, node in keys.items() if key != "source"}
+    return {key: node for key, node in keys.items() if key not in ("source", "mask", "mask_key")}
 
 
 def _lake_part(layers: Node, parts: tuple[str, ...] = _LAKE) -> dict[str, Node]:

@@ -27,6 +27,7 @@ def with_secrets(pipeline: Pipeline, expanded: list[tuple[Key, Expansion]], plac
     azure = pipeline.destination.azure
     texts += learn({"sas_token": azure.sas_token, "account_key": azure.account_key} if azure else {})
     texts += secrets_of(pipeline.notify, pipeline.openlineage)
+    texts += learn(pipeline.mask_key, under_secret_key=True)
     return pipeline.model_copy(update={"secrets": worth_hiding(texts)})
 
 

@@ -45,6 +45,8 @@ _PLACES: dict[str, Key] = {
     "max_rejects": ("rejects", "max"),
     "validate_records": ("rejects", "validate"),
     "streams": ("streams",),
+    "mask": ("mask",),
+    "mask_key": ("mask_key",),
     "views": ("views",),
     "spark": ("spark",),
     "notify": ("notify",),
@@ -208,6 +210,13 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         description="Settings of single streams by globs of their names, as `streams` of bridge.yaml.",
     ),
     th.Property(
+        "mask",
+        th.ObjectType(additional_properties=th.StringType),
+        title="Mask",
+        description="What becomes of personal data, by globs of `STREAM.FIELD`: docs/personal-data.md.",
+    ),
+    th.Property("mask_key", th.StringType, secret=True, title="Mask Key", description="The key of the mask `hash`."),
+    th.Property(
         "views",
         th.ObjectType(additional_properties=th.StringType),
         title="Views",
@@ -298,6 +307,7 @@ def pipeline_of(config: Mapping[str, Any], environ: Mapping[str, str]) -> Pipeli
         raise explained(error, _Setting())[0][1] from None
     secrets = [given[key] for key in AWS_CREDENTIALS if key in given]
     secrets += secrets_of(pipeline.notify, pipeline.openlineage)
+    secrets += [pipeline.mask_key] if pipeline.mask_key else []
     secrets += [text for key, text in pipeline.spark.conf.items() if SPARK_SECRET.search(key)]
     return pipeline.model_copy(update={"secrets": worth_hiding(secrets)})
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import recover
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.ownership import Owner, claim
 from bridge.lake.paths import file_name, pipeline_key

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import recover
 from bridge.lake.storage import open_storage
 from bridge.load.maintain.rejects.purge import purge
 from bridge.load.maintain.rejects.replay import replay

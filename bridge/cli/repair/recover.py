@@ -10,7 +10,7 @@ from bridge.cli.plain import echo
 from bridge.cli.selection import Selection
 from bridge.cli.show import as_json, note
 from bridge.errors import BridgeError
-from bridge.lake.commit.recover import recover as recover_lake
+from bridge.lake.commit.open import recover as recover_lake
 
 
 @click.command()

@@ -1,16 +1,20 @@
-"""A pipeline opened for writing: its lease is ours, its log recovered and ready for the next commit."""
+"""A pipeline opened for writing: its lease is ours, its log recovered and ready for the next commit.
+
+`recover` does no more than that: what a run repairs when it opens the pipeline, without tap, Spark or any load.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from bridge.errors import BridgeError, LakeError, MissingFiles
 from bridge.lake.commit.cleanup import abort_older
-from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.committer import FILES_CHANGED, Committer
 from bridge.lake.commit.recovery import finish_last_commit, reconcile_state_file, restart_damaged_staged
-from bridge.lake.lease import Lease, take
+from bridge.lake.lease import Lease, last_lease, take
 from bridge.lake.log import Log
 from bridge.lake.runs import new_run_id
 from bridge.lake.storage import Storage
@@ -83,3 +87,48 @@ def open_committer(storage: Storage, pipeline: str, run: str, last: dict[str, An
     with suppress(LakeError):
         abort_older(log, committer.snapshot, committer.generation, fenced=not clean)
     return committer
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The result of a recovery. `head` is the number of the last commit now, 0 if there is none.
+
+    `died` is the run that did not close cleanly; empty if the last one did. `finished` is the commit whose files or
+    manifests it may have left unpublished; all of it is visible now. `notes` say in sentences what else was done.
+    """
+
+    head: int
+    died: str = ""
+    finished: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Say for people what was done, but for the notes."""
+        if not self.died:
+            whole = f"commit {self.head} is whole" if self.head else "nothing was committed yet"
+            return f"the log is at commit {self.head}" if self.head and self.notes else f"nothing to do, {whole}"
+        finished = f": commit {self.finished} is whole" if self.finished else ""
+        return f"run {self.died} had not ended in good order{finished}; the log is at commit {self.head}"
+
+
+def recover(storage: Storage, pipeline: str) -> Recovered:
+    """Recover a pipeline as its next run would. Can be repeated after a crash at any point.
+
+    Raises `PipelineHeld` while a run is alive, and `CorruptLake` for what nobody can repair without guessing.
+    """
+    if not last_lease(storage, pipeline) and not Log(storage, pipeline).head():
+        return Recovered(0)  # nothing ever ran: do not make a lake of a bucket for that
+    run = new_run_id()
+    lease = take(storage, pipeline, run, brief=True)
+    with open_pipeline(storage, pipeline, run, lease=lease) as committer:
+        notes = tuple(committer.notes)
+        if committer.generation == lease.last.get("closed", 0):
+            return Recovered(committer.snapshot.n, notes=notes)
+        died, voided, last = str(lease.last.get("run") or "unknown"), None, None
+        for record in committer.log.history(committer.snapshot.n, fences=False):
+            if record.n < committer.generation:
+                last = record.n if record.kind in FILES_CHANGED and record.n != voided else None
+                break
+            voided = voided if record.voids is None else record.voids
+        return Recovered(committer.snapshot.n, died, last, notes)

@@ -91,7 +91,7 @@ def _merging(pipeline: Pipeline, keys: Mapping[str, Sequence[str]]) -> Pipeline:
         changes = _OF_RUNS | ({"rename": None} if is_made else {})
         pipeline = pipeline.with_stream(stream, changes | {"load_method": UPSERT, "key_properties": list(key)})
     rejects = pipeline.rejects.model_copy(update={"on_reject": "fail"})
-    return pipeline.model_copy(update={"rejects": rejects, "on_no_state": "warn"})
+    return pipeline.model_copy(update={"rejects": rejects, "on_no_state": "warn", "mask": {}})  # they are masked
 
 
 class _Messages:

@@ -27,7 +27,7 @@ from bridge.load.spool.spool import Spool
 from bridge.load.tap.batch_files import Batches
 from bridge.protocol.decode.validate import rules_text
 from bridge.protocol.schema.table_schema import TableSchema
-from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State, parse, version_of
+from bridge.protocol.singer.messages import Activate, Batch, Message, Noise, Records, Schema, State
 from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.redact import Redactor, redactor
 
@@ -75,6 +75,7 @@ class Dispatcher:
     ) -> None:
         self._held = held
         self.policy, self.spool, self._tables, self._rules = policy, spool, tables, rules
+        self._masking = tables.streams.masking
         self.counts = {} if counts is None else counts
         self.ignored, self._batches = IgnoredMessages(rules.max_noise, rules.redact), batches or Batches()
         self.enough = self.has_state = False
@@ -92,7 +93,7 @@ class Dispatcher:
             if self.enough:
                 return
             if isinstance(message, Records):
-                yield from self._records(message)
+                yield from self._records(self._masking.records(message))
             elif isinstance(message, State):
                 yield from self._state(message)
             elif isinstance(message, Schema):
@@ -100,7 +101,7 @@ class Dispatcher:
             elif isinstance(message, Activate):
                 self._activate(message)
             elif isinstance(message, Noise):
-                self.ignored.add_noise(message)
+                self.ignored.add_noise(self._masking.noise(message))
             elif isinstance(message, Batch):
                 yield from self._batch(message)
             else:
@@ -131,9 +132,9 @@ class Dispatcher:
             self.counts[stream.name].records += message.lines
             return
         if stream.method == OVERWRITE:
-            self._note_version(stream, _version(message))
+            self._note_version(stream, message.version())
         elif stream.plan.sweeps:
-            stream.latest = _version(message, last=True)
+            stream.latest = message.version(last=True)
         if stream is not self._current:
             self._changes_to(stream)
         counts = self.counts[stream.name]
@@ -173,7 +174,7 @@ class Dispatcher:
         for records in self._batches.records(message):
             yield SpoolGrew()
             self._now = time.monotonic()
-            yield from self._records(records)
+            yield from self._records(self._masking.records(records))
 
     def _changes_to(self, stream: StreamProgress) -> None:
         """Note that another stream's rows begin. One that comes back is interleaved, like a parent with children."""
@@ -208,7 +209,10 @@ class Dispatcher:
 
     def _barrier(self, *, end: bool) -> Barrier | None:
         self.policy.held = self._held.names
-        return self.policy.barrier(end=end)
+        barrier = self.policy.barrier(end=end)
+        if barrier:
+            self._masking.check_state(barrier.state)
+        return barrier
 
     def _is_held(self, stream: str) -> bool:
         return stream in self._held.names
@@ -244,6 +248,7 @@ class Dispatcher:
     def _schema(self, message: Schema) -> Iterator[Event]:
         if message.stream in self._rules.deselected or not self._is_own(message.stream):
             return
+        message = self._masking.schema(message)
         stream = self.policy.streams.get(message.stream)
         if stream and (self._is_held(stream.name) or stream.declared == message):
             return
@@ -357,10 +362,3 @@ class Dispatcher:
     def _warn(self, text: str) -> None:
         if text not in self._warnings:
             self._warnings.append(text)
-
-
-def _version(records: Records, *, last: bool = False) -> int | None:
-    """The `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
-    if records.arrow:
-        return records.arrow.version
-    return version_of((parse(records.last() if last else records.first()) or {}).get("version"))

@@ -13,14 +13,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from bridge.errors import BridgeError, DataError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
-from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema
+from bridge.load.run.masking import Masking
+from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, allows_null
 from bridge.load.write.layout import TableLayout
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
@@ -129,7 +130,7 @@ class StreamPlan:
         if self.usual != UPSERT:
             return self.keys
         properties = message.schema.get("properties") or {}
-        return [key for key in self.keys if not _allows_null(properties.get(key))]
+        return [key for key in self.keys if not allows_null(properties.get(key))]
 
     def without_key(self, *, swept: bool) -> StreamPlan:
         """The plan of a table that may have lost its key: its rows of older versions are still removed or marked."""
@@ -262,8 +263,10 @@ class Streams:
         full: bool = False,
         append: bool = False,
         whole: Collection[str] = (),
+        masking: Masking | None = None,
     ) -> None:
         """`whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run."""
+        self.masking = masking or Masking(pipeline)
         self.pipeline, self.catalog, self._snapshot = pipeline, catalog, snapshot
         self.entries = entries_by_name(catalog) if catalog else {}  # a look-up among thousands takes long
         self._full, self._append, self._whole = full, append, whole
@@ -281,9 +284,21 @@ class Streams:
         return self._expected[name]
 
     def with_schema(self, message: Schema) -> StreamPlan:
-        """The plan of a stream whose SCHEMA has come. Raises `SettingsError` for a key that is no column."""
+        """The plan of a stream whose SCHEMA has come. Raises `SettingsError` for a key that is no column, or masked."""
         plan = self.expected(message.stream)
-        return self._decided(plan, _keys(plan.settings, message), message.bookmark_properties)
+        self.refuse_masks(plan, message.key_properties or (), message.bookmark_properties or ())
+        decided = self._decided(plan, _keys(plan.settings, message), message.bookmark_properties)
+        if decided.method == UPSERT:
+            self.masking.refuse_new_key(plan.name, decided.keys)
+        return decided
+
+    def refuse_masks(self, plan: StreamPlan, keys: Sequence[str], bookmarks: Sequence[str] = ()) -> None:
+        """Raise `SettingsError` for a mask that the key of a stream's table, or its bookmark, cannot have."""
+        own = plan.settings.key_properties
+        resumes_by = plan.settings.replication_key or plan.replication_key
+        self.masking.refuse(
+            plan.name, keys if own is None else own, [*bookmarks, *([resumes_by] if resumes_by else [])]
+        )
 
     def _made(self, name: str) -> StreamPlan:
         pipeline, entry = self.pipeline, self.entries.get(name)
@@ -379,14 +394,3 @@ def _keys(settings: StreamKeys, message: Schema) -> Sequence[str]:
         hint = did_you_mean(missing[0], columns) or f"the tap's columns are: {', '.join(list(columns)[:20])}"
         raise SettingsError("key_properties names no column", hint=hint, stream=message.stream, key=missing[0])
     return list(dict.fromkeys(keys))
-
-
-def _allows_null(schema: Any) -> bool:
-    """Whether a property's schema has null among its values."""
-    if not isinstance(schema, dict):
-        return schema is True
-    for word in ("anyOf", "oneOf"):
-        if isinstance(schema.get(word), list):
-            return any(_allows_null(one) for one in schema[word])
-    type_ = schema.get("type", "null" if "$ref" not in schema else "")
-    return type_ == "null" or (isinstance(type_, list) and "null" in type_)

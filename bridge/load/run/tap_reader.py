@@ -111,7 +111,8 @@ class TapReader:
 
     def warnings(self) -> list[str]:
         """Warnings for the operator."""
-        return [text for session in self._sessions for text in session.dispatcher.warnings()] + self._warnings
+        warnings = [text for session in self._sessions for text in session.dispatcher.warnings()]
+        return [*warnings, *self._plan.tables.streams.masking.warnings(), *self._warnings]
 
     def read(self, *taps: Feed) -> None:
         """Read the taps, one for each group, to their ends and commit.

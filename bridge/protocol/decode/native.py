@@ -10,7 +10,7 @@ import ctypes
 import os
 import pkgutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,27 @@ class ReadLines(ctypes.Structure):
             _library.singer_bridge_free(self._owner)
 
 
+class _MaskedLines(ctypes.Structure):
+    """Masked lines without the odd ones, and where each of these belongs. It owns the memory."""
+
+    _fields_ = (
+        ("data", _Bytes),
+        ("_odd", ctypes.POINTER(_Line)),
+        ("_places", ctypes.POINTER(ctypes.c_uint32)),
+        ("_odd_count", ctypes.c_size_t),
+        ("_owner", _Address),
+    )
+
+    def odd(self) -> list[tuple[int, int, int]]:
+        """The lines that were not masked: where each starts and ends, and where it belongs in `data`."""
+        lines = zip(self._odd[: self._odd_count], self._places[: self._odd_count], strict=True)
+        return [(line.start, line.end, place) for line, place in lines]
+
+    def __del__(self) -> None:
+        if self._owner and _library:
+            _library.singer_bridge_free_masked(self._owner)
+
+
 def _path() -> Path:
     """Where the library is. Python on a cluster imports us from a zip: then it is copied into memory."""
     path = Path(__file__).with_name(_NAME)
@@ -94,8 +115,10 @@ def _load() -> Any:
     library = ctypes.CDLL(str(_path()))
     library.singer_bridge_read.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(ReadLines))
     library.singer_bridge_read.restype = ctypes.c_bool
-    library.singer_bridge_free.argtypes = (_Address,)
-    library.singer_bridge_free.restype = None
+    library.singer_bridge_mask.argtypes = (_Bytes, _Bytes, _Bytes, ctypes.POINTER(_MaskedLines))
+    library.singer_bridge_mask.restype = ctypes.c_bool
+    for free in (library.singer_bridge_free, library.singer_bridge_free_masked):
+        free.argtypes, free.restype = (_Address,), None
     return library
 
 
@@ -115,8 +138,30 @@ def _read(description: bytes, prefix: bytes, data: bytes) -> ReadLines | None:
     including `"record":`, or nothing.
     """
     piece = ReadLines()
-    given = (_Bytes(ctypes.cast(ctypes.c_char_p(each), _Address), len(each)) for each in (description, prefix, data))
+    given = map(_bytes_of, (description, prefix, data))
     return piece if _library.singer_bridge_read(*given, ctypes.byref(piece)) else None
+
+
+def _bytes_of(data: bytes) -> _Bytes:
+    return _Bytes(ctypes.cast(ctypes.c_char_p(data), _Address), len(data))
+
+
+def masked_lines(description: bytes, prefix: bytes, data: bytes, mask_odd: Callable[[bytes], bytes]) -> bytes | None:
+    """Mask whole lines, less than 1 GiB; `mask_odd` masks one that is not plain. None if it cannot.
+
+    `description`: the masks, as `described` of src/mask.rs reads them. `prefix`: as `_read` has it.
+    """
+    masked = _MaskedLines()
+    if _library is None or not _library.singer_bridge_mask(
+        *map(_bytes_of, (description, prefix, data)), ctypes.byref(masked)
+    ):
+        return None
+    plain = ctypes.string_at(masked.data.start, masked.data.size) if masked.data.size else b""
+    pieces, at = list[bytes](), 0
+    for start, end, place in masked.odd():
+        pieces += [plain[at:place], mask_odd(data[start:end])]
+        at = place
+    return b"".join([*pieces, plain[at:]]) if pieces else plain
 
 
 AVAILABLE = not PROBLEM

@@ -36,6 +36,12 @@ class Records:
     arrow: Batch | None = None
     """The message whose rows these are, if `data` is of `ArrowPieces`."""
 
+    def version(self, *, last: bool = False) -> int | None:
+        """The `version` of the first RECORD, or of the last. Executors read all of them, and the commit compares."""
+        if self.arrow:
+            return self.arrow.version
+        return version_of((parse(self.last() if last else self.first()) or {}).get("version"))
+
     def first(self) -> bytes:
         size = 4096
         while (cut := (head := bytes(self.data[:size])).find(b"\n")) < 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import recover
 from bridge.lake.state.store import StateStore
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.operate.verify.mend import repair

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import recover
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.operate.verify.mend import repair

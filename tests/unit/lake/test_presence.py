@@ -10,8 +10,7 @@ import pytest
 
 from bridge.errors import MissingFiles
 from bridge.lake import presence
-from bridge.lake.commit.open import open_pipeline
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import open_pipeline, recover
 from bridge.lake.lease import last_lease
 from bridge.lake.log import Log
 from bridge.lake.presence import missing_files, require_files, wrong_size

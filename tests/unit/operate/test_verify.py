@@ -15,8 +15,7 @@ from msgspec import structs
 
 from bridge.errors import CorruptLake, PipelineHeld
 from bridge.findings import Finding
-from bridge.lake.commit.open import open_committer
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import open_committer, recover
 from bridge.lake.lease import take
 from bridge.lake.log import Log
 from bridge.lake.ownership import Owner, claim

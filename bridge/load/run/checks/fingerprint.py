@@ -17,6 +17,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import Storage
 from bridge.load.tap.installed import tap_version
+from bridge.protocol.mask.masks import Masks
 from bridge.protocol.singer.catalog import (
     Catalog,
     entries_by_name,
@@ -45,6 +46,7 @@ def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) ->
     return {
         "tap": {"command": _command(pipeline), "version": tap_version(argv[0])},
         "config": _settings(pipeline),
+        "masks": _mask_facts(pipeline),
         "streams": streams,
     }
 
@@ -107,7 +109,36 @@ def changed_since(
         warnings += _stream(pipeline, name, before["streams"], facts, snapshot)
     if snapshot.state and before["tap"]:
         warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
+    if snapshot.tables and before["tap"]:
+        warnings += _masks(before.get("masks") or {}, now["masks"], reload(pipeline, [], mark="`"))
     return warnings
+
+
+def new_mask_key(pipeline: Pipeline, before: dict[str, Any] | None) -> bool:
+    """Whether values were hashed with another key before."""
+    return _is_new_key((before or {}).get("masks") or {}, _mask_facts(pipeline))
+
+
+def _is_new_key(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return bool(before.get("key") and now["key"] and before["key"] != now["key"])
+
+
+def _mask_facts(pipeline: Pipeline) -> dict[str, Any]:
+    return Masks(pipeline.mask, pipeline.mask_key or "").facts
+
+
+def _masks(before: dict[str, Any], now: dict[str, Any], remedy: str) -> Iterator[str]:
+    if _is_new_key(before, now):
+        yield (
+            "mask_key is another one than that of the last successful run: a value's hash from now on is not the one "
+            f"that its older rows have. To hash all rows anew: {remedy}"
+        )
+    rules, new = before.get("rules") or {}, now["rules"]
+    if names := sorted(glob for glob in {*rules, *new} if rules.get(glob) != new.get(glob)):
+        yield (
+            f"mask changed since the last successful run: {', '.join(names)}. Rows that were loaded before stay as "
+            f"they are; to load all anew: {remedy}"
+        )
 
 
 def _stream(

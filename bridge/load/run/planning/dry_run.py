@@ -161,6 +161,7 @@ def _texts(plan: RunPlan, planner: TablePlanner) -> Iterator[str]:
         if stream_id(entry) not in selected or not (table and table.schema) or stream.method == OVERWRITE:
             continue
         message = Schema(stream.name, entry.get("schema") or {}, key_properties(entry), None)
+        message = planner.streams.masking.schema(message)
         before = read_schema(plan.storage, plan.pipeline.name, table.schema)
         try:
             if stream.usual == UPSERT and not stream.settings.key_properties:

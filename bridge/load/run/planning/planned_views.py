@@ -132,6 +132,7 @@ class PlannedViews:
             return _Columns(view.stream, table, None, Evolution())
         stream = record_name(entry)
         message = Schema(stream, entry.get("schema") or {}, key_properties(entry), None)
+        message = self._tables.streams.masking.schema(message)
         try:
             evolution = self._tables.streams.with_schema(message).evolution
             stays = self._tables.streams.expected(stream).method != OVERWRITE or evolution.schema_policy != "evolve"

@@ -16,9 +16,10 @@ from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
-from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint
+from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint, new_mask_key
 from bridge.load.run.checks.resume import completed, leave_out
 from bridge.load.run.last_commit import LastCommits
+from bridge.load.run.masking import Masking
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.planning.past_runs import remembered
 from bridge.load.run.scratch import check_paths
@@ -202,8 +203,16 @@ class RunPlan:
         """The planner of the streams' tables."""
         whole = whole_tables(self.source.declared, self.pipeline, self.runs, self.snapshot)
         flags: dict[str, Any] = {"full": self.is_full, "append": self.request.append, "piped": self.is_piped}
-        flags |= {"backfill": self.request.backfill}
+        flags |= {"backfill": self.request.backfill, "masking": self._masking()}
         return TablePlanner(self.storage, self.pipeline, self.snapshot, self.catalog, **flags, whole=whole)
+
+    def _masking(self) -> Masking:
+        """The masks. Raises `SettingsError` if a new `mask_key` comes with a run of some streams only."""
+        is_new = new_mask_key(self.pipeline, last_fingerprint(self.runs, self.pipeline.name))
+        if is_new and self.is_narrowed:
+            hint = "run all streams: values that are equal in two of them would no longer have one hash"
+            raise SettingsError("mask_key is another one than before, and only some streams are to run", hint=hint)
+        return Masking(self.pipeline, is_new_key=is_new and not self.is_full)
 
     def check_tables(self, planner: TablePlanner) -> list[str]:
         """Warnings of the tables. Raises `SettingsError` or `LakeError` if they cannot be loaded."""
@@ -213,6 +222,7 @@ class RunPlan:
             raise refusal(self.pipeline, again)
         lookups = Lookups.of(self.pipeline, self.storage, self.snapshot)
         for stream in self.selected:
+            planner.streams.refuse_masks(planner.streams[stream], planner.streams[stream].keys)
             statement = planner.streams.columns(planner.streams[stream]).statement
             for lookup in statement.lookups if statement else ():
                 lookups.columns(lookup)

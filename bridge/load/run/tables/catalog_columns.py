@@ -31,7 +31,8 @@ def catalog_columns(pipeline: Pipeline, catalog: Catalog, entry: StreamEntry) ->
     properties = {key: value for key, value in (schema.get("properties") or {}).items() if key not in left_out}
     plan = replace(plan, replication=plan.settings.replication_method or plan.replication)
     with suppress(DataError, SettingsError):
-        return streams.columns(plan).incoming(Schema(name, {**schema, "properties": properties}, keys, None), (), keys)
+        message = streams.masking.schema(Schema(name, {**schema, "properties": properties}, keys, None))
+        return streams.columns(plan).incoming(message, (), keys)
     return None
 
 

@@ -192,3 +192,14 @@ def _renamed(field: pa.Field, name: str) -> pa.Field:
     if source(field) != name:
         metadata[b"singer"] = source(field).encode()
     return field.with_name(name).with_metadata(metadata or None)
+
+
+def allows_null(schema: Any) -> bool:
+    """Whether a property's schema has null among its values."""
+    if not isinstance(schema, dict):
+        return schema is True
+    for word in ("anyOf", "oneOf"):
+        if isinstance(schema.get(word), list):
+            return any(allows_null(one) for one in schema[word])
+    type_ = schema.get("type", "null" if "$ref" not in schema else "")
+    return type_ == "null" or (isinstance(type_, list) and "null" in type_)

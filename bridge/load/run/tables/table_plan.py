@@ -15,6 +15,7 @@ from bridge.lake.paths import folder_name
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
+from bridge.load.run.masking import Masking
 from bridge.load.run.streams import StreamPlan, StreamProgress, Streams
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.undeclared import refusal
@@ -67,6 +68,7 @@ class TablePlanner:
         piped: bool = False,
         whole: Collection[str] = (),
         backfill: Window | None = None,
+        masking: Masking | None = None,
     ) -> None:
         """`piped`: another program starts the tap, so we do not choose its replication.
 
@@ -74,7 +76,7 @@ class TablePlanner:
         `backfill`: only rows of this window are loaded.
         """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, snapshot, catalog
-        self.streams = Streams(pipeline, catalog, snapshot, full=full, append=append, whole=whole)
+        self.streams = Streams(pipeline, catalog, snapshot, full=full, append=append, whole=whole, masking=masking)
         self._full, self._piped, self._backfill = full, piped, backfill
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in snapshot.tables.values()}
         self.layouts: dict[str, TableLayout] = {}

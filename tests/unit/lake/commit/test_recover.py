@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import PipelineHeld
-from bridge.lake.commit.recover import Recovered, recover
+from bridge.lake.commit.open import Recovered, recover
 from bridge.lake.lease import last_lease
 from tests.support.lake import FIRST, Lake, closed, holding, unpublished
 

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from bridge.errors import CommitLost, LakeError, SettingsError
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.open import open_committer
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import open_committer, recover
 from bridge.lake.commit.rollback import RollbackPlan, follows_a_log, plan, roll_back
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import Owner, claim

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from bridge.cli import cli
 from bridge.errors import EngineError, LakeError, PipelineHeld
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import recover
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.lease import take
 from bridge.lake.log import Log, Snapshot

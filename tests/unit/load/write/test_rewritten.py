@@ -14,8 +14,7 @@ import pytest
 
 from bridge.errors import LakeError
 from bridge.lake.commit.committer import Committer
-from bridge.lake.commit.open import open_committer
-from bridge.lake.commit.recover import recover
+from bridge.lake.commit.open import open_committer, recover
 from bridge.lake.commit.retention import Sweep
 from bridge.lake.commit.rollback import roll_back
 from bridge.lake.log import Log, storage_changes

@@ -1,7 +1,9 @@
-//! RECORD lines to the buffers of Arrow columns, for `singer_bridge_reader/__init__.py`, which calls it by ctypes.
+//! RECORD lines to the buffers of Arrow columns, or to masked lines, for `native.py`, which calls it by ctypes.
 
 mod coerce;
 mod column;
+mod hmac;
+mod mask;
 mod message;
 mod scan;
 mod values;
@@ -11,6 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
 use column::{Column, Fields, Values};
+use mask::Masker;
 use message::{values_of, OddLine, Rows};
 
 /// Bytes that some owner keeps.
@@ -183,6 +186,14 @@ fn read(description: &[u8], prefix: &[u8], data: &[u8]) -> Option<Box<Owner>> {
     None
 }
 
+unsafe fn view<'a>(bytes: Bytes) -> &'a [u8] {
+    if bytes.size == 0 {
+        &[]
+    } else {
+        slice::from_raw_parts(bytes.start, bytes.size)
+    }
+}
+
 /// Read lines, of less than 2 GiB. Returns false, and gives nothing, for a description that it does not understand, or
 /// where it fails. `singer_bridge_free` frees the piece's owner.
 ///
@@ -195,13 +206,6 @@ pub unsafe extern "C" fn singer_bridge_read(
     data: Bytes,
     piece: *mut Piece,
 ) -> bool {
-    let view = |bytes: Bytes| {
-        if bytes.size == 0 {
-            &[][..]
-        } else {
-            slice::from_raw_parts(bytes.start, bytes.size)
-        }
-    };
     if data.size > i32::MAX as usize {
         return false;
     }
@@ -228,5 +232,59 @@ pub unsafe extern "C" fn singer_bridge_read(
 /// The owner of a piece, once.
 #[no_mangle]
 pub unsafe extern "C" fn singer_bridge_free(owner: *mut Owner) {
+    drop(Box::from_raw(owner));
+}
+
+/// Masked lines, without the odd ones. The place of each odd line in `data` is in `places`.
+#[repr(C)]
+pub struct MaskedLines {
+    data: Bytes,
+    odd: *const OddLine,
+    places: *const u32,
+    odd_count: usize,
+    owner: *mut Masker,
+}
+
+/// Mask lines, of less than 1 GiB. Returns false, and gives nothing, for a description that it does not understand, or
+/// where it fails. `singer_bridge_free_masked` frees the owner.
+///
+/// # Safety
+/// Each pointer has so many bytes to read, and `masked` is one to write.
+#[no_mangle]
+pub unsafe extern "C" fn singer_bridge_mask(
+    description: Bytes,
+    prefix: Bytes,
+    data: Bytes,
+    masked: *mut MaskedLines,
+) -> bool {
+    if data.size > i32::MAX as usize / 2 {
+        return false;
+    }
+    let (description, prefix, data) = (view(description), view(prefix), view(data));
+    let run = || {
+        let mut masker = Box::new(Masker::described(description)?);
+        masker.mask(data, prefix);
+        (masker.out.len() <= u32::MAX as usize).then(|| masker)
+    };
+    let owner = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Some(owner)) => owner,
+        _ => return false,
+    };
+    *masked = MaskedLines {
+        data: bytes_of(&owner.out),
+        odd: owner.odd.as_ptr(),
+        places: owner.places.as_ptr(),
+        odd_count: owner.odd.len(),
+        owner: Box::into_raw(owner),
+    };
+    true
+}
+
+/// Free all that masked lines point to.
+///
+/// # Safety
+/// The owner of masked lines, once.
+#[no_mangle]
+pub unsafe extern "C" fn singer_bridge_free_masked(owner: *mut Masker) {
     drop(Box::from_raw(owner));
 }

@@ -267,7 +267,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     fn skip_string(&mut self) -> Read<()> {
+        if self.peek() == b'"' {
+            let end = self.plain_end(self.at + 1);
+            if self.byte(end) == b'"' {
+                self.at = end + 1;
+                return Ok(());
+            }
+        }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let read = self.string(&mut scratch);
