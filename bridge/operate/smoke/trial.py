@@ -25,7 +25,7 @@ from bridge.load.tap.source import Source
 from bridge.operate.smoke.catalogs import check_catalog
 from bridge.operate.smoke.listener import Listener, is_less
 from bridge.operate.smoke.verdicts import Verdicts
-from bridge.protocol.singer.catalog import Catalog, replication_key, replication_method, stream_ids
+from bridge.protocol.singer.catalog import Catalog, replication_key, replication_method, selected_streams, stream_ids
 from bridge.protocol.singer.selection import loaded_streams, select
 
 _PATIENCE = timedelta(seconds=10)
@@ -54,6 +54,7 @@ class Trial:
 
     def check(self) -> None:
         """Make all of them. Raises `TapNotFound`, and `SettingsError` for streams that do not exist."""
+        self.verdicts.shows_values = not self.source.pipeline.mask
         self.stage("asking --about")
         self._ask_about()
         self.stage("discovering")
@@ -66,6 +67,16 @@ class Trial:
         self._check_bad_config()
         self.stage("SIGTERM")
         self._check_sigterm()
+
+    def sample(self) -> Iterator[tuple[str, Any]]:
+        """Yield up to `max_records` records of each selected stream, with its name; nothing is stored."""
+        self._discover()
+        catalog = self.catalog
+        for name in sorted(selected_streams(catalog)) if catalog else [""]:
+            self.stage(f"reading some records of {name}" if name else "reading some records")
+            self.catalog = select(catalog, (), (name,)) if catalog else None
+            for stream, record in self._run(None).recorded:
+                yield stream, orjson.loads(record)
 
     def _ask_about(self) -> None:
         self.about = about(self.source.argv, self.source.environ)

@@ -39,11 +39,14 @@ class Verdicts:
     """All findings, by their subject. A check that was made and has no finding has passed."""
 
     made: set[str] = field(default_factory=set)
+    shows_values: bool = True
+    """Whether a finding may show a value: not where the pipeline masks any."""
     _findings: dict[tuple[str, str | None, str, str], Finding] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Note a finding; the same one again is only counted."""
         self.made.add(finding.check)
+        finding = finding if self.shows_values else replace(finding, example="")
         key = (finding.check, finding.stream, finding.pointer, finding.text)
         if earlier := self._findings.get(key):
             finding = replace(earlier, times=earlier.times + finding.times)

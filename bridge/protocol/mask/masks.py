@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.protocol.mask.lines import LineMasks, unreadable
+from bridge.protocol.mask.personal import by_name, by_values, fields_of, values_of
 from bridge.protocol.mask.rules import HASH, KEEP, members_of
 from bridge.protocol.mask.schemas import masked_schema
 
@@ -71,6 +72,34 @@ class Masks:
                 if glob.casefold().startswith(f"{name.casefold()}.") and "*" not in rest and rest not in folded:
                     unmet.append(glob)
         return unmet
+
+    def proposed(
+        self, names: Sequence[str], schema: Any, keys: Collection[str], records: Iterable[Mapping[str, Any]]
+    ) -> dict[str, str]:
+        """Masks for fields that look personal, by `STREAM.FIELD`: by their names, and by the values in these records.
+
+        None for a field for which the settings have a mask, or `keep`. The stream's `keys` can only be hashed.
+        """
+        values: dict[str, list[Any]] = {}
+        for record in records:
+            values_of(record, lambda field, value: values.setdefault(field, []).append(value))
+        proposed = {}
+        for path in dict.fromkeys((*fields_of(schema), *values)):
+            mask = by_name(path.rpartition(".")[2]) or by_values(values.get(path, ()))
+            if mask and not self._is_decided(names, path.split(".")):
+                proposed[f"{names[-1]}.{path}"] = HASH if path in keys else mask
+        return proposed
+
+    def _is_decided(self, names: Sequence[str], path: Sequence[str]) -> bool:
+        """Whether a glob is for the field at this path, or for one above it."""
+        members = members_of(dict.fromkeys(self.masks, HASH), names)
+        for name in path:
+            if members is None:
+                return False
+            action, members = members.of(name)
+            if action != KEEP:
+                return True
+        return False
 
     @property
     def facts(self) -> dict[str, Any]:
