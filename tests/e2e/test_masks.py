@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,9 @@ class People:
         folder = self.project.folder
         secrets = (b"SECRET", str(NUMBER).encode(), NUMBER.to_bytes(8, "little"), KEY.encode())
         texts = {}
-        for path in folder.rglob("*"):
-            try:
+        for path in (Path(at, name) for at, _, names in os.walk(folder) for name in names):
+            with suppress(OSError):  # gone meanwhile
                 texts[path] = path.read_bytes()
-            except OSError:  # a folder, or gone meanwhile
-                continue
         inner = {path: _unpacked(text) for path, text in texts.items()}
         return [str(path) for path, text in inner.items() if any(secret in text for secret in secrets)]
 
