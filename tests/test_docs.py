@@ -194,7 +194,10 @@ def test_what_a_document_tells_to_type_works(path: Path, tmp_path: Path, one_spa
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_example_settings_are_accepted(path: Path, tmp_path: Path) -> None:
     """Every pipeline that a document shows is one that the settings accept."""
-    secrets = dict.fromkeys(("API_TOKEN", "PGPASSWORD", "READER_PASSWORD"), "secret") | {"CONTOSO_SALES_KEY": "a2V5"}
+    secrets = dict.fromkeys(("API_TOKEN", "PGPASSWORD", "READER_PASSWORD"), "secret") | {
+        "CONTOSO_SALES_KEY": "a2V5",
+        "MASK_KEY": "s" * 16,
+    }
     for block in blocks(path):
         if block.language == "yaml":
             (tmp_path / "bridge.yaml").write_text(block.text)

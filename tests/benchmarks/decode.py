@@ -23,8 +23,10 @@ from bridge.load.write.context import WriteContext
 from bridge.load.write.encoding import encodings
 from bridge.protocol.decode import native
 from bridge.protocol.decode.decoder import decode
+from bridge.protocol.mask.masks import Masks
 from bridge.protocol.schema.table_schema import from_singer
 
+from .forms import THIRD
 from .inputs import SEED
 from .shape import BLOCK_RECORDS, SCHEMA, STREAM, block_lines
 
@@ -67,6 +69,16 @@ def main() -> None:
             for reader, native.AVAILABLE in readers.items():
                 seconds[reader].append(cpu(lambda parts=parts: [decode(part, schema, PREFIX) for part in parts]))
         table.add_row(name, *(f"{median(each) / options.records * 1e6:.2f}" for each in seconds.values()))
+    masks, parts = Masks(dict(THIRD), "the key of a benchmark"), slices(options.records, 0)
+    seconds = {reader: [] for reader in readers}
+    library = native._library
+    for _ in range(options.repeat):
+        for reader in readers:
+            native._library = library if readers[reader] else None
+            seconds[reader].append(cpu(lambda: [masks.lines([STREAM], part, PREFIX) for part in parts]))
+    native._library = library
+    row = (f"{median(each) / options.records * 1e6:.2f}" for each in seconds.values())
+    table.add_row("masking a third of the fields, before that", *row)
     rows = pa.concat_tables([decode(part, schema, PREFIX).table for part in slices(options.records, 0)])
     table.add_row("Parquet, each column a dictionary", _written(rows, {"compression": "zstd"}, options.repeat))
     context = WriteContext("", "", "", 1, "", "zstd", {})

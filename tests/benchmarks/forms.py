@@ -10,7 +10,7 @@ import argparse
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,9 +28,9 @@ from bridge.protocol.schema.table_schema import from_singer
 from .bench import Case, Folders, Run, run_one
 from .cli import HOME
 from .inputs import SEED, Input, discovered, prepare
-from .ours import PIPELINE, Ours
+from .ours import PIPELINE, Ours, tap_command
 from .shape import BLOCK_RECORDS, SCHEMA, STREAM, block_lines
-from .system import SMALL_RUN_RECORDS, Job, Rows
+from .system import SMALL_RUN_RECORDS, Job, Launch, Rows
 
 RECORDS = 500_000
 """Of forms of one stream."""
@@ -44,10 +44,27 @@ class Form:
     records: int
     write: Callable[[], Iterator[bytes]]
     beside: str = ""
+    mask: tuple[tuple[str, str], ...] = ()
+    """Fields that are masked, and how."""
 
 
+@dataclass
 class Loads(Ours):
     """A run of which all streams count."""
+
+    mask: tuple[tuple[str, str], ...] = ()
+
+    def launch(self, job: Job) -> Launch:
+        """With a settings file where fields are masked."""
+        launch = super().launch(job)
+        if not self.mask:
+            return launch
+        source = {"tap": tap_command(), "config": {"path": str(job.input.singer)}, "catalog": str(job.input.catalog)}
+        pipeline = {"source": source, "destination": {"bucket": str(job.out / "lake")}}
+        pipeline |= {"mask": dict(self.mask), "mask_key": "the key of a benchmark"}
+        settings = job.out / "bridge.yaml"
+        settings.write_text(json.dumps({"pipelines": {PIPELINE: pipeline}}), encoding="utf-8")
+        return replace(launch, command=[launch.command[0], "run", PIPELINE, "--file", settings, "--json"])
 
     def rows(self, job: Job) -> Rows:
         files = sorted((job.out / "lake" / PIPELINE).rglob("*.parquet"))
@@ -147,6 +164,7 @@ def arrow(records: int) -> Iterator[bytes]:
 
 
 ANY: dict[str, Any] = {"address": {}, "tags": {}}
+THIRD = (("*.email", "hash"), ("*.account_id", "hash"), ("*.name", "redact"), ("*.updated_at", "year"))
 EITHER: dict[str, Any] = {"amount": {"type": ["number", "string", "null"]}}
 FORMS = (
     Form("plain", RECORDS, plain),
@@ -157,6 +175,7 @@ FORMS = (
     Form("a STATE after each record", RECORDS, partial(plain, every=1), "plain"),
     Form("4 M records", 4_000_000, partial(plain, 4_000_000)),
     Form("4 M records as Arrow", 4_000_000, partial(arrow, 4_000_000), "4 M records"),
+    Form("4 M records, a third of the fields masked", 4_000_000, partial(plain, 4_000_000), "4 M records", THIRD),
     Form("one stream of 200,000", 200_000, partial(plain, 200_000)),
     Form("200 streams of 1,000 at random", 200_000, partial(turns, 200, 200_000), "one stream of 200,000"),
     Form("2,000 streams of 10 at random", 20_000, partial(turns, 2_000, 20_000)),
@@ -167,7 +186,7 @@ FORMS = (
 
 def made(folder: Path, form: Form) -> Input:
     """Return the form's input, written where it is not there yet."""
-    path = folder / f"{form.name.replace(' ', '-')}.singer"
+    path = folder / f"{(form.beside if form.mask else form.name).replace(' ', '-')}.singer"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -190,7 +209,8 @@ def main() -> int:
     runs: dict[str, list[Run]] = {form.name: [] for form in forms} | {"": []}
     for repetition in range(options.repeat):
         for name, source in {"": small, **inputs}.items():
-            runs[name].append(run := run_one(Case(Loads(), source.records), source, folders, repetition))
+            loads = Loads(next((form.mask for form in forms if form.name == name), ()))
+            runs[name].append(run := run_one(Case(loads, source.records), source, folders, repetition))
             console.print(f"  {name or 'start'}: {run.error or f'{run.wall_seconds:.2f} s'}", highlight=False)
     start = median(run.wall_seconds for run in runs.pop(""))
     seconds = {name: median(run.wall_seconds for run in mine) for name, mine in runs.items()}

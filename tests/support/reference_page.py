@@ -28,6 +28,8 @@ OF_EVERY_VERB = {"--quiet", "--verbose", "--log-format"}
 CHOOSING = {"--file", "--env", "--to", "--name"}
 """Flags that choose the pipeline, of every verb that takes a `[NAME]`."""
 READ_ON = {
+    "mask": "personal-data.md#mask-fields",
+    "mask_key": "personal-data.md#change-masks",
     "views": "views.md#what-may-stand-in-a-view",
     "stale_after": "alerts.md#notifications",
     "notify.on": "alerts.md#notifications",

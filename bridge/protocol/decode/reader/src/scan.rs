@@ -267,18 +267,34 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Pass over a string, which has to be one that `string` reads.
     #[inline]
     fn skip_string(&mut self) -> Read<()> {
-        if self.peek() == b'"' {
-            let end = self.plain_end(self.at + 1);
-            if self.byte(end) == b'"' {
-                self.at = end + 1;
-                return Ok(());
+        self.expect(b'"')?;
+        loop {
+            self.at = self.plain_end(self.at);
+            match self.peek() {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                b'\\' => self.skip_escape()?,
+                0x80.. => {
+                    let start = self.at;
+                    while self.peek() >= 0x80 {
+                        self.at += 1;
+                    }
+                    std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Odd)?;
+                }
+                _ => return Err(Odd),
             }
         }
+    }
+
+    fn skip_escape(&mut self) -> Read<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let read = self.string(&mut scratch);
+        let read = self.escape(&mut scratch);
         self.scratch = scratch;
         read
     }
