@@ -58,6 +58,7 @@ _GROUPS = {
         "unlock": "Free a pipeline that a dead run still holds.",
         "verify": "Check the lake against its commit log, and repair it.",
         "reconcile": "Ask the source once more: is the lake as it is?",
+        "forget": "Take a person's rows out of all that could bring them back.",
         "compact": "Merge the small files of tables into large ones.",
     },
 }

@@ -9,7 +9,7 @@ each run, `run_status.py` says how a run stands that has not ended.
 """
 
 DOORS = """
-bucket_checks commit.cleanup commit.committer commit.manifests commit.open commit.retention
+bucket_checks commit.committer commit.manifests commit.open commit.retention
 commit.rollback commit.state_file commit.trail formats.file_notes formats.footer formats.iceberg.catalog
 file_records formats.registry lease lease.process log ownership paths pipeline_state presence reconciled
 records run_status runs schemas state.exchange state.exchange.foreign state.history state.lookback state.store storage

@@ -6,13 +6,14 @@ A run asks before its tap starts, by one listing a table (`require_files`). `doc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bridge.errors import LakeError, MissingFiles
-from bridge.lake.paths import pipeline_key
+from bridge.lake.log import Log, Snapshot
+from bridge.lake.paths import PENDING, generation_of, last_name, pipeline_key
 from bridge.lake.records import TableState
-from bridge.lake.storage import Storage
+from bridge.lake.storage import Add, Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.settings.commands import pipeline_arguments, reload
 
@@ -101,3 +102,16 @@ def _lost(
         hint += f"\nor load the table again: {reload(pipeline, [stream])}"
     file = f"{storage.uri}/{table.folder}/{names[0]}"
     return MissingFiles(f"{_count(stream, names)}, and nothing but a backup has their rows", hint=hint, file=file)
+
+
+def stale_pending(log: Log, snapshot: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
+    """Yield the pending files of lower generations that are not staged, each with the key that it would have got.
+
+    Best effort: some stores cannot list what is pending.
+    """
+    staged = {last_name(file.name) for stage in snapshot.staged.values() for file in stage.files}
+    for pending in log.storage.pending(pipeline_key(log.pipeline, "pending")):
+        key = (pending.key or pending.source).removesuffix(PENDING)
+        wrote = generation_of(key)
+        if wrote is not None and wrote < generation and last_name(key) not in staged:
+            yield pending, key

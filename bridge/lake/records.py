@@ -243,7 +243,7 @@ class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: str
     """`data`: rows of a run. `fence`: a run began after one that died; changes nothing. `state`: another STATE.
     `void`: takes back a commit that lost files before they were visible. `rollback`, `compact`, `replay` of rejects,
-    `purge` of rejects."""
+    `purge` of rejects, `forget`: rows of a key went for good."""
     run: str
     """The id of the run that made it."""
     generation: Count

@@ -9,13 +9,14 @@ slots/     PostgreSQL's replication slot, which moves only behind a commit; binl
 views/     the GROUP BY of a stream as a table: SQL that adds and takes away rows
 spark/     the session and the streaming query; no other room of a run imports pyspark
 preflight/ checks of `doctor` that try what a run needs
-maintain/  compact, rejects, resets: verbs that write as a run does, without a tap
+maintain/  compact, forget, rejects, resets: verbs that write as a run does, without a tap
 ```
 """
 
 DOORS = """
-maintain.compact maintain.corrections maintain.rejects.purge maintain.rejects.replay maintain.rejects.survey
-maintain.resets maintain.view_check preflight.machine preflight.tap run.checks.setback run.checks.view_outlook
+maintain.compact maintain.corrections maintain.forget.forget maintain.rejects.purge maintain.rejects.replay
+maintain.rejects.survey maintain.resets maintain.view_check preflight.machine preflight.tap run.checks.setback
+run.checks.view_outlook
 run.last_commit run.planning.dry_run run.result run.run run.scratch run.stop run.streams run.tables.catalog_columns
 run.trace
 slots.log_ready spark.jvm.archive_maker spark.shipping spark.types tap.about tap.batch_files

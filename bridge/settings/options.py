@@ -32,6 +32,7 @@ from bridge.settings.values.checked import (
     tap_config,
     wrong,
 )
+from bridge.settings.values.forget import Relations
 from bridge.settings.values.guarding import Guard
 from bridge.settings.values.masks import Masked, MaskKey
 from bridge.settings.values.replication_slot import ReplicationSlot
@@ -250,7 +251,9 @@ class Keys(Section):
     """Masks of personal data, before anything is written: a glob of `STREAM.FIELD`, also of a nested field, and
     `hash`, `redact`, `last4`, `year`, `drop` or `keep`. `*` stands for any characters; the last match counts."""
     mask_key: MaskKey = Field(default=None, repr=False)
-    """The key of `hash`, which is HMAC-SHA-256: `${MASK_KEY}`."""
+    """The key of `hash`, and of the codes in receipts of `forget`, which are HMAC-SHA-256: `${MASK_KEY}`."""
+    forget: Relations = Field(default_factory=dict)
+    """By which columns of other streams `forget` finds a key of a stream: `{customers: {orders: customer_id}}`."""
     views: Views = Field(default_factory=dict)
     """Tables that each commit keeps as the `GROUP BY` of a stream or of another view, by their names: `SELECT key, ...,
     aggregates FROM stream [WHERE ...] GROUP BY key, ...` in Spark SQL. Or a mapping: this as `sql`, and `keep` and

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from singer_sdk import typing as th
 
 from bridge.errors import SettingsError
-from bridge.settings.explain import Order, explained
+from bridge.settings.explain import explained
 from bridge.settings.options import Pipeline
 from bridge.settings.receivers import secrets_of
 from bridge.settings.redact import SPARK_SECRET, worth_hiding
@@ -275,7 +275,7 @@ class _Setting:
                 return kind(f"{'.'.join(map(str, (name, *key[size:])))}: {text}", hint=hint, **facts)
         return kind(f"{'.'.join(map(str, key))}: {text}", hint=hint, **facts)
 
-    def order(self, key: Key) -> Order:
+    def order(self, key: Key) -> tuple[str, int]:
         return "", 0
 
 

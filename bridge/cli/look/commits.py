@@ -17,7 +17,7 @@ from bridge.cli.show import as_json, console, count, moment, note, print_table
 from bridge.cli.survey import one_or_all
 from bridge.errors import BridgeError, SettingsError
 from bridge.lake.log import Log
-from bridge.read.query.changes.commit_effects import CommitStep, TableStep, commit_step, commit_steps
+from bridge.read.query.changes.commit_effects import CommitStep, commit_step, commit_steps
 
 _NAMED = 3
 """How many tables of a commit its row names; `show` has all of them."""
@@ -149,7 +149,7 @@ def _print(chosen: ChosenPipeline, step: CommitStep, obstacle: str | None) -> No
     if step.tables:
         out.print()
         columns = ["stream", "mode", "rows added", "rows removed", "rows now", "files"]
-        rows = [_row(table) for table in step.tables]
+        rows = _rows(step)
         print_table(columns, rows, right=columns[2:], less=["files", "mode"])
     if step.changes:
         out.print()
@@ -164,10 +164,13 @@ def _print(chosen: ChosenPipeline, step: CommitStep, obstacle: str | None) -> No
         note("go back to before it", "dim", f"singer-bridge rollback {step.commit - 1} {name} --dry-run")
 
 
-def _row(table: TableStep) -> list[str]:
-    added, removed = _signed("+", table.added), _signed("-", table.removed)
-    files = " ".join(filter(None, (_signed("+", table.files_added), _signed("-", table.files_removed))))
-    return [table.stream, table.mode, added, removed, count(table.rows), files]
+def _rows(step: CommitStep) -> list[list[str]]:
+    rows = []
+    for table in step.tables:
+        added, removed = _signed("+", table.added), _signed("-", table.removed)
+        files = " ".join(filter(None, (_signed("+", table.files_added), _signed("-", table.files_removed))))
+        rows.append([table.stream, table.mode, added, removed, count(table.rows), files])
+    return rows
 
 
 def _as_json(pipeline: str, step: CommitStep) -> dict[str, Any]:

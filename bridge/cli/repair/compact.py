@@ -22,7 +22,7 @@ from bridge.settings.options import Pipeline
 
 if TYPE_CHECKING:
     from bridge.lake.file_records import FileAdd
-    from bridge.load.maintain.compact import Compacted, Piece
+    from bridge.load.maintain.compact import Compacted
 
 
 @click.command()
@@ -45,7 +45,7 @@ def compact(
     singer-bridge compact flights --dry-run
     singer-bridge compact flights -s public-orders --older-than 1d --yes
     """
-    from bridge.load.maintain.compact import CompactOptions, pieces
+    from bridge.load.maintain.compact import CompactOptions, by_table, pieces
     from bridge.load.maintain.compact import compact as join
 
     pipeline = selection.pipeline(source=False, tables=True).with_names
@@ -56,14 +56,15 @@ def compact(
     options = CompactOptions(_tables(snapshot, pipeline, streams), to_size, older_than)
     planned = pieces(Log(storage, pipeline.name), snapshot, pipeline, options)
     if planned and (answer.asks or not is_quiet()):
-        _show(planned)
+        _show(by_table(planned))
     compacted = None
     if planned and answer.goes_ahead("compact?"):
         with console(err=True).status("compacting") as shown:
             compacted = join(storage, pipeline, options, lambda n, of: shown.update(f"compacting, {n} of {of}"))
         for text in compacted.notes:
             note("note", "bold", text)
-    _finish(answer, pipeline.name, snapshot.n, planned, compacted)
+    joined = compacted.pieces if compacted else planned  # a run may have ended since the plan was made
+    _finish(answer, pipeline.name, snapshot.n, by_table(joined), compacted)
 
 
 def _tables(snapshot: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> frozenset[str]:
@@ -83,23 +84,9 @@ def _tables(snapshot: Snapshot, pipeline: Pipeline, streams: Sequence[str]) -> f
     return frozenset(chosen)
 
 
-def _before(planned: Sequence[Piece]) -> dict[str, dict[str, int]]:
-    """Sum up, by stream, the files that will be replaced."""
-    tables: dict[str, dict[str, int]] = {}
-    for one in planned:
-        facts = tables.setdefault(one.stream, {"partitions": 0, "files": 0, "bytes": 0, "rows": 0})
-        facts["partitions"] += 1
-        facts["files"] += len(one.names)
-        facts["bytes"] += one.size
-        facts["rows"] += one.rows
-    for stream, facts in tables.items():
-        facts["partitions"] = len({one.folder for one in planned if one.stream == stream})
-    return tables
-
-
-def _show(planned: Sequence[Piece]) -> None:
+def _show(tables: dict[str, dict[str, int]]) -> None:
     """Print on stderr what changes, table by table."""
-    for stream, facts in _before(planned).items():
+    for stream, facts in tables.items():
         if events.is_json():
             events.emit("info", "table", stream=stream, **facts)
             continue
@@ -108,17 +95,17 @@ def _show(planned: Sequence[Piece]) -> None:
         console(err=True).print(f"{line}, {count_of(facts['rows'], 'row')}", markup=False, soft_wrap=True)
 
 
-def _finish(answer: Answer, name: str, head: int, planned: Sequence[Piece], compacted: Compacted | None) -> None:
-    joined = compacted.pieces if compacted else planned  # a run may have ended since the plan was made
-    tables = _before(joined)
+def _finish(
+    answer: Answer, name: str, head: int, tables: dict[str, dict[str, int]], compacted: Compacted | None
+) -> None:
     new = {stream: (compacted.written.get(stream, []) if compacted else []) for stream in tables}
     for stream, files in new.items() if compacted and not answer.json_output else ():
         facts, after = tables[stream], sum(file.size for file in files)
         line = f"{count(facts['files'])} files, {size(facts['bytes'])}, are now {count(len(files))}, {size(after)}"
         echo(f"{stream}: {line}")
     commit = compacted.head if compacted else head
-    text = f"compacted by commit {commit}" if joined else "nothing to do, no table has small files to join"
-    answer.finish(name, commit, {"tables": _as_json(tables, new)}, text, changes=bool(joined))
+    text = f"compacted by commit {commit}" if tables else "nothing to do, no table has small files to join"
+    answer.finish(name, commit, {"tables": _as_json(tables, new)}, text, changes=bool(tables))
 
 
 def _as_json(tables: dict[str, dict[str, int]], new: dict[str, list[FileAdd]]) -> list[dict[str, Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owned_by
-from bridge.lake.paths import PENDING, generation_of, last_name, pipeline_key, table_and_name
-from bridge.lake.storage import Add
+from bridge.lake.paths import pipeline_key, table_and_name
+from bridge.lake.presence import stale_pending
 
 _DAY = timedelta(days=1)
 
@@ -29,19 +28,6 @@ def abort_older(log: Log, snapshot: Snapshot, generation: int, *, fenced: bool) 
             continue
         if not pending.upload or key.startswith(own) or owned_by(storage, table_and_name(key)[0], log.pipeline):
             storage.abort(pending)
-
-
-def stale_pending(log: Log, snapshot: Snapshot, generation: int) -> Iterator[tuple[Add, str]]:
-    """Yield the pending files of lower generations that are not staged, each with the key that it would have got.
-
-    Best effort: some stores cannot list what is pending.
-    """
-    staged = {last_name(file.name) for stage in snapshot.staged.values() for file in stage.files}
-    for pending in log.storage.pending(pipeline_key(log.pipeline, "pending")):
-        key = (pending.key or pending.source).removesuffix(PENDING)
-        wrote = generation_of(key)
-        if wrote is not None and wrote < generation and last_name(key) not in staged:
-            yield pending, key
 
 
 def tidy(log: Log, snapshot: Snapshot) -> int:

@@ -49,7 +49,7 @@ from bridge.lake.storage.parallel import parallel_map
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-FILES_CHANGED = ("data", "void", "rollback", "replay", "compact")
+FILES_CHANGED = ("data", "void", "rollback", "replay", "compact", "forget")
 """The kinds of commits that change table folders. Recovery publishes the last of these again."""
 
 _LOST_FILE = (

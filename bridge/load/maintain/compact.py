@@ -14,28 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from bridge.errors import EngineError, LakeError
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.file_records import FileAdd
 from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import TableChange, TableState
-from bridge.lake.schemas import read_schema
 from bridge.lake.storage import Storage
 from bridge.lake.storage.parallel import parallel_map
 from bridge.lake.stream_files import StreamFiles
 from bridge.lake.times import read_time
+from bridge.load.maintain.pieces import Piece, columns_of_table, lacking_columns, merge
 from bridge.load.write.context import WriteContext
-from bridge.load.write.file import File
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.partition import NULL
-from bridge.load.write.writer import Writer
-from bridge.protocol.decode.casting import refit
-from bridge.protocol.schema.table_schema import TableSchema
 from bridge.settings.options import Pipeline
 
 _SMALL = 0.75
@@ -44,8 +36,6 @@ _AT_ONCE = 8
 """One thread's work is the bytes of at most so many new files, of which the last may come out small."""
 _TINY = 4
 """Files are tiny if this many or more fit into one."""
-_ROWS = 64 << 10
-"""Rows read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +45,6 @@ class CompactOptions:
     streams: frozenset[str] = frozenset()
     file_size: int | None = None
     older_than: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Files in one folder of a table, to be merged into fewer.
-
-    `folder` is the Hive part of their names, `size` their bytes.
-
-    All have the same `version`, `deleted` and `stale`; see `LiveFile`. `lacking`: the columns of the key that none has.
-    """
-
-    stream: str
-    folder: str
-    names: tuple[str, ...]
-    size: int
-    rows: int
-    version: int | None
-    deleted: int
-    stale: int
-    lacking: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,8 +68,22 @@ def pieces(log: Log, snapshot: Snapshot, pipeline: Pipeline, options: CompactOpt
             file_size = _layout(pipeline, stream, table, options).file_size
             small = [name for name, file in table.files.items() if file.size < _SMALL * file_size]
             names = [name for name in small if f"{table.folder}/{name}" not in fresh]
-            result += _pieces(stream, table, _lacking(log, table, names), file_size)
+            result += _pieces(stream, table, lacking_columns(log, table, names), file_size)
     return result
+
+
+def by_table(pieces: Sequence[Piece]) -> dict[str, dict[str, int]]:
+    """Sum up, by stream, the files that are replaced."""
+    tables: dict[str, dict[str, int]] = {}
+    for one in pieces:
+        facts = tables.setdefault(one.stream, {"partitions": 0, "files": 0, "bytes": 0, "rows": 0})
+        facts["partitions"] += 1
+        facts["files"] += len(one.names)
+        facts["bytes"] += one.size
+        facts["rows"] += one.rows
+    for stream, facts in tables.items():
+        facts["partitions"] = len({one.folder for one in pieces if one.stream == stream})
+    return tables
 
 
 def _fresh(log: Log, head: int, since: datetime) -> set[str]:
@@ -110,25 +94,6 @@ def _fresh(log: Log, head: int, since: datetime) -> set[str]:
             break
         keys |= {f"{change.folder}/{add.name}" for change in record.tables for add in change.adds}
     return keys
-
-
-def _lacking(log: Log, table: TableState, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By name the columns of the table's key that a file lacks, as its rows are older: no merge may match them.
-
-    Where nobody knows the key of a merged table, each column may be of it.
-    """
-    if table.upserts is False or table.schema is None:
-        return dict.fromkeys(names, ())
-    key = table.key or tuple(read_schema(log.storage, log.pipeline, table.schema).arrow.names)
-
-    def of(name: str) -> tuple[str, ...]:
-        try:
-            with log.storage.open(f"{table.folder}/{name}") as source, pq.ParquetFile(source) as file:
-                return tuple(column for column in key if column not in file.schema_arrow.names)
-        except (LakeError, pa.ArrowInvalid, OSError):  # who joins the file says what is wrong with it
-            return ()
-
-    return dict(zip(names, parallel_map(log.storage, of, list(names)), strict=True))
 
 
 def _pieces(stream: str, table: TableState, names: Mapping[str, tuple[str, ...]], file_size: int) -> Iterator[Piece]:
@@ -223,11 +188,11 @@ def _rewritten(
 ) -> dict[str, list[FileAdd]]:
     snapshot, run, generation = committer.snapshot, committer.run, committer.generation
     layouts = {one.stream: _layout(pipeline, one.stream, snapshot.tables[one.stream], options) for one in todo}
-    columns = {stream: _columns(committer, snapshot.tables[stream]) for stream in layouts}
+    columns = {stream: columns_of_table(committer, snapshot.tables[stream]) for stream in layouts}
     context = WriteContext.of(pipeline, committer.storage.uri, run, generation, layouts)
     written: dict[str, list[FileAdd]] = {}
     with ThreadPoolExecutor(_cores(), thread_name_prefix="compact") as threads:
-        futures = [threads.submit(_merge, context, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
+        futures = [threads.submit(merge, context, seq, one, columns[one.stream]) for seq, one in enumerate(todo, 1)]
         try:
             for number, (one, future) in enumerate(zip(todo, futures, strict=True), 1):
                 written.setdefault(one.stream, []).extend(future.result())
@@ -235,54 +200,6 @@ def _rewritten(
         finally:
             threads.shutdown(cancel_futures=True)
     return written
-
-
-def _columns(committer: Committer, table: TableState) -> TableSchema:
-    if table.schema is None:
-        raise LakeError("a table with files has no columns on record", hint="`verify` says more", folder=table.folder)
-    return read_schema(committer.storage, committer.log.pipeline, table.schema)
-
-
-def _merge(context: WriteContext, seq: int, piece: Piece, columns: TableSchema) -> list[FileAdd]:
-    """Rewrite a piece's rows and return the new files. Memory holds about two row groups."""
-    storage = context.storage()
-    written: list[FileAdd] = []
-
-    def close(file: File) -> None:
-        file.finish(piece.version)
-        written.append(file.close().add(deleted=piece.deleted, stale=piece.stale))
-
-    fields = [field for field in columns.arrow if field.name not in piece.lacking]
-    writer = Writer(storage, context, seq, piece.stream, pa.schema(fields), close)
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as reader:
-        for rows in _ahead(_rows(storage, context.layouts[piece.stream].folder, piece, fields), reader):
-            writer.add(rows)
-    writer.finish()
-    if (rows := sum(add.rows for add in written)) != piece.rows:
-        hint = "nothing was changed; `singer-bridge verify` says which file is not the one that was committed"
-        raise EngineError("files do not have the rows on record", hint=hint, stream=piece.stream, rows=rows)
-    return written
-
-
-def _rows(storage: Storage, folder: str, piece: Piece, fields: Sequence[pa.Field]) -> Iterator[pa.Table]:
-    """A piece's rows, with these columns."""
-    for name in piece.names:
-        key = f"{folder}/{name}"
-        try:
-            with storage.open(key) as source, pq.ParquetFile(source) as file:
-                for batch in file.iter_batches(_ROWS):
-                    yield refit(pa.Table.from_batches([batch]), fields)
-        except (pa.ArrowInvalid, OSError) as error:
-            hint = "nothing was changed; `singer-bridge verify` says what else is wrong"
-            raise LakeError("a file of the table cannot be read", hint=hint, file=key, cause=error) from error
-
-
-def _ahead(rows: Iterator[pa.Table], reader: ThreadPoolExecutor) -> Iterator[pa.Table]:
-    """Yield each batch while a thread reads the next one, so that reading and writing each use a core."""
-    coming = reader.submit(next, rows, None)
-    while (batch := coming.result()) is not None:
-        coming = reader.submit(next, rows, None)
-        yield batch
 
 
 def _commit(committer: Committer, result: Compacted) -> None:

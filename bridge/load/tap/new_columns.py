@@ -18,7 +18,7 @@ from bridge.protocol.singer.catalog import (
     stream_id,
     stream_ids,
 )
-from bridge.protocol.singer.catalog_merge import StreamChanges, compare
+from bridge.protocol.singer.catalog_merge import compare
 from bridge.protocol.singer.selection import Choice, choices, loaded_streams
 from bridge.settings.commands import reload, selecting
 from bridge.settings.options import Pipeline
@@ -60,7 +60,7 @@ def decide(pipeline: Pipeline, before: Catalog, stored: Catalog, now: Catalog, s
         stream = _Stream(pipeline, name, own[name], present[name])
         old, new = (set((one[name].get("schema") or {}).get("properties") or {}) for one in (earlier, present))
         # What is inside a column that is new or dropped itself comes and goes with it.
-        outer = {column: column if column in old ^ new else column.split(".")[0] for column in _all(changes)}
+        outer = {column: column if column in old ^ new else column.split(".")[0] for column in changes.columns}
         apart = {column for column, top in outer.items() if column == top or top in old & new}
         added = [column for column in changes.new if column in apart and stream.takes(column, update)]
         dropped = [column for column in changes.removed if column in apart and column not in stream.fixed]
@@ -147,10 +147,6 @@ def dropped_table(
     if len(alike) == 1:
         text += f". The new table {alike[0]} has the same columns; is that it? `{selecting(pipeline.name, alike[0])}`"
     return ColumnNews(name, DROPPED_TABLE, text)
-
-
-def _all(changes: StreamChanges) -> list[str]:
-    return [*changes.new, *changes.removed]
 
 
 class _Stream:

@@ -8,13 +8,13 @@ from typing import Any
 from bridge.errors import BridgeError, CorruptLake
 from bridge.exact_json import NotJson, loads
 from bridge.findings import Finding, Mend
-from bridge.lake.commit.cleanup import stale_pending
 from bridge.lake.commit.manifests import listed_files, manifest_body, manifest_keys
 from bridge.lake.commit.state_file import read_state_file, state_key
 from bridge.lake.formats.registry import TableLogs
 from bridge.lake.log import Log, Snapshot, add_of
 from bridge.lake.ownership import Owner, owners_of
 from bridge.lake.paths import last_name, pipeline_key, table_and_name
+from bridge.lake.presence import stale_pending
 from bridge.lake.records import FORMAT, TableState
 from bridge.lake.stream_files import stream_file, wrong_facts
 from bridge.operate.verify.history import History

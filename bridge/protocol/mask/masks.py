@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bridge.exact_json import dumps
 from bridge.protocol.mask.lines import LineMasks, unreadable
 from bridge.protocol.mask.personal import by_name, by_values, fields_of, values_of
 from bridge.protocol.mask.rules import HASH, KEEP, members_of
 from bridge.protocol.mask.schemas import masked_schema
+from bridge.protocol.mask.values import ValueMasks, text_of
 
 _ID = b"singer-bridge: which key is it?"
 
@@ -52,6 +54,16 @@ class Masks:
         """Whole RECORD lines, masked. Those that cannot be read become lines that say so, and are rejects."""
         masks = self._of(names)
         return masks.masked(data, prefix) if masks else data
+
+    @staticmethod
+    def text_of(value: Any) -> str:
+        """The text of a value of parsed JSON that is neither an object nor an array, as it is hashed."""
+        return text_of(value)
+
+    def code(self, *texts: str) -> str:
+        """The code of a text, as `hash` stores it; of several texts that of their JSON array."""
+        text = texts[0] if len(texts) == 1 else dumps(list(texts)).decode()
+        return str(ValueMasks(self.key).masked(text, HASH, ""))
 
     @staticmethod
     def noise(line: bytes) -> bytes:

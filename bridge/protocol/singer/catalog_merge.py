@@ -148,6 +148,11 @@ class StreamChanges:
     def __bool__(self) -> bool:
         return bool(self.new or self.removed or self.types or self.facts)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that came or went."""
+        return [*self.new, *self.removed]
+
     def to_json(self) -> dict[str, Any]:
         pairs = {"types": self.types, "facts": self.facts}
         changed = {

@@ -97,6 +97,13 @@ class View:
         return f"{self.name}_closed" if self.window and self.window.lateness is not None else ""
 
     @property
+    def plain_keys(self) -> dict[str, str]:
+        """The stream's columns by which rows are grouped as they stand, in lower case, and their names in the view."""
+        keys = [item for item in self.items if isinstance(item, Key)]
+        columns = {item.text.rpartition(".")[2].strip("`").lower(): item.name for item in keys}
+        return {column: columns[column] for column in columns.keys() & {one.lower() for one in self.needs}}
+
+    @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         return tuple(item for item in self.items if isinstance(item, Aggregate))
 
