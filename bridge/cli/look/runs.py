@@ -22,7 +22,7 @@ from bridge.durations import duration
 from bridge.errors import SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.run_status import current, last_run
-from bridge.lake.runs import UNREADABLE, RunRecord, StreamResult, any_run, is_run_id, read_log, read_run
+from bridge.lake.runs import RunRecord, StreamResult, any_run, is_run_id, read_log, read_run
 from bridge.protocol.singer.moves import moves, short_bookmark
 from bridge.protocol.singer.state_edits import contexts_of
 from bridge.read.query.runs import latest_runs, run_bookmarks, stream_results
@@ -35,7 +35,7 @@ _READABLE = 30
 _LONGEST = 170
 """Characters of an error that the list shows; `runs show` has all of it."""
 
-_STATUS = ("success", "failed", "interrupted", "held", "died", "running", UNREADABLE)
+_STATUS = ("success", "failed", "interrupted", "held", "died", "running", "unreadable")
 
 
 @click.group(cls=Listing)

@@ -32,6 +32,7 @@ from bridge.load.maintain.forget.survey import Occurrences, Survey
 from bridge.load.maintain.pieces import Piece, columns_of_table, lacking_columns, merge
 from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import read
+from bridge.load.run.checks.forgotten import columns_in
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.at_need import spark_at_need
@@ -89,7 +90,7 @@ def forget(storage: Storage, pipeline: Pipeline, stream: str, texts: Sequence[st
 def _begun(log: Log, pipeline: Pipeline, stream: str, texts: Sequence[str], snapshot: Any) -> tuple[Receipt, Survey]:
     if not pipeline.mask_key:
         raise SettingsError("to forget needs mask_key", hint=_NO_KEY)
-    columns = Survey.columns_in(pipeline, snapshot, stream)
+    columns = columns_in(pipeline, snapshot, stream)
     keys = read_keys(texts, len(next(iter(columns.values()))))
     codes = Masks(pipeline.mask, pipeline.mask_key)
     receipt = Receipt(pipeline.name, stream, sorted(codes.code(*one) for one in keys))

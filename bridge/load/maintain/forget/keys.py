@@ -58,7 +58,7 @@ class Target:
     """By key, for each column the texts that its values may have: as given, or hashed where the settings mask it."""
 
     def among(self, rows: pa.Table, fields: Sequence[str] | None = None) -> Any:
-        """Whether each row is of one of the keys, as booleans; `fields`: the columns, if they have other names here."""
+        """Booleans that say which rows are of one of the keys; `fields`: the columns, if they have other names here."""
         fields = fields or self.fields
         if not set(fields) <= set(rows.column_names):
             return pa.chunked_array([pa.repeat(False, len(rows))])

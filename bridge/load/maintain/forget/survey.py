@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.errors import LakeError, SettingsError, did_you_mean
+from bridge.errors import LakeError, SettingsError
 from bridge.lake.file_records import RejectFile
 from bridge.lake.log import Log, Snapshot, storage_changes
 from bridge.lake.paths import pipeline_key
@@ -21,6 +21,7 @@ from bridge.lake.schemas import columns_of
 from bridge.lake.storage.parallel import parallel_map
 from bridge.load.maintain.forget.keys import Key, Target
 from bridge.load.maintain.rejects.survey import Criteria, find, orphans, read
+from bridge.load.run.checks.forgotten import columns_in, field_of
 from bridge.load.write.rejects import raw_of
 from bridge.protocol.mask.masks import Masks
 from bridge.protocol.schema.json_schema import source
@@ -68,34 +69,11 @@ class Survey:
         self._log, self._storage, self._pipeline, self._snapshot = log, log.storage, pipeline, snapshot
         self._masks = Masks(pipeline.mask, pipeline.mask_key or "")
         self.keys = list(keys)
-        self.columns = self.columns_in(pipeline, snapshot, stream)
+        self.columns = columns_in(pipeline, snapshot, stream)
         targets = [self._target(name, columns, self.keys) for name, columns in self.columns.items()]
         self.targets = {target.stream: target for target in targets}
         self._views = [view for view in read_views(pipeline.views) if self._root(view) in self.targets]
         self._closed = dict(self._closed_tables())
-
-    @staticmethod
-    def columns_in(pipeline: Pipeline, snapshot: Snapshot, stream: str) -> dict[str, tuple[str, ...]]:
-        """By stream with a table, the columns that have a key of `stream`: its own key, and those of its relations.
-
-        Raises `SettingsError` if there is no such table at all, or its key is not known.
-        """
-        columns = dict[str, tuple[str, ...]]()
-        table = snapshot.table(pipeline.names_of(stream))
-        if table is not None and table.schema is not None:
-            key = pipeline.stream(stream).key_properties or table.key
-            if not key:
-                hint = "set key_properties for it under streams: the columns by which its rows are found"
-                raise SettingsError("the stream has no key", hint=hint, stream=stream)
-            columns[stream] = tuple(key)
-        for name in dict.fromkeys((stream, *pipeline.names_of(stream))):
-            for other, named in pipeline.forget.get(name, {}).items():
-                if snapshot.table(pipeline.names_of(other)) is not None:
-                    columns[other] = tuple(named)
-        if not columns:
-            hint = did_you_mean(stream, snapshot.stream_tables) or "`singer-bridge tables list` shows those there are"
-            raise SettingsError("there is no such table", hint=hint, stream=stream)
-        return columns
 
     @staticmethod
     def is_of(pipeline: Pipeline, snapshot: Snapshot, stream: str) -> bool:
@@ -111,7 +89,7 @@ class Survey:
             hint = f"it has {len(columns)} column(s), and the key {len(keys[0])}: correct `forget` in the settings"
             raise SettingsError("a relation has another number of columns than the key", hint=hint, stream=stream)
         schema = columns_of(self._storage, self._log.pipeline, self._snapshot.tables[name])
-        fields = [_field(schema, column, name) for column in columns]
+        fields = [field_of(schema, column, name) for column in columns]
         masks = [self._masks.of(names, source(one)) for one in fields]
         for mask in masks:
             if mask in _MASKED:
@@ -228,12 +206,3 @@ def _places(pipeline: str, record: CommitRecord) -> Iterator[list[str]]:
     for change, moved in zip(record.tables, storage_changes(pipeline, record), strict=True):
         stay = [f"{change.folder}/{name}" for name in change.removes] if change.has_own_log else []
         yield [*stay, *(one.trash for one in moved.removes), *(one.trash for one in moved.rewrites)]
-
-
-def _field(schema: pa.Schema, column: str, stream: str) -> pa.Field:
-    """A column by its name, or by the tap's. Raises `SettingsError` if there is none."""
-    for one in schema:
-        if column in (one.name, source(one)):
-            return one
-    hint = did_you_mean(column, schema.names) or f"its columns are: {', '.join(schema.names[:20])}"
-    raise SettingsError("the table has no such column to find rows by", hint=hint, stream=stream, key=column)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
+from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
 from bridge.load.run.checks.not_extracted import not_extracted
 from bridge.load.run.checks.null_keys import say_null_keys
@@ -26,6 +27,7 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     after = plan.committer.snapshot
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
+    result.warnings += came_again(plan.committer.log, pipeline, before, after)
     if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)
         seen = Seen(plan.tables.streams, before, after, piped=is_piped)
