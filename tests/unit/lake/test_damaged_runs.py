@@ -22,7 +22,7 @@ from bridge.lake.runs import RunFile, any_run, counted_ids, read_attempts, read_
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.lake.times import read_time
 from bridge.load.run.checks.fingerprint import last_fingerprint
-from bridge.load.run.checks.resume import completed
+from bridge.load.run.planning.resume import completed
 from bridge.read.query.runs import latest_runs
 from bridge.read.query.status import pipeline_status
 from bridge.serve.facts.facts import facts_by_clock, facts_of

@@ -20,7 +20,7 @@ NOT_SEARCHED = (
 
 @dataclass(slots=True)
 class Receipt:
-    """What was done for some keys of a stream, in one pipeline."""
+    """The work that was done for some keys of a stream, in one pipeline."""
 
     pipeline: str
     stream: str

@@ -17,11 +17,11 @@ from bridge.lake.presence import require_files
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
 from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint, new_mask_key
-from bridge.load.run.checks.resume import completed, leave_out
 from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.masking import Masking
 from bridge.load.run.planning.division import Division, check_parallelism, divided
 from bridge.load.run.planning.past_runs import remembered
+from bridge.load.run.planning.resume import completed, leave_out
 from bridge.load.run.scratch import check_paths
 from bridge.load.run.streams import StreamPlan, Streams
 from bridge.load.run.tables.declared import whole_tables

@@ -10,7 +10,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.lake.runs import RunFile
 from bridge.lake.storage import Storage, open_storage
-from bridge.load.run.checks.resume import completed, leave_out
+from bridge.load.run.planning.resume import completed, leave_out
 from bridge.protocol.singer.catalog import selected_streams
 
 
