@@ -123,6 +123,9 @@ class TableChange(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Of a view with `keep` or `lateness`."""
     closes: str = ""
     """The view whose closed windows the table holds. Absent: it is no such table."""
+    masks: dict[str, str] = {}
+    """How the rows' values are masked, as far as it matters which rows are alike: `*` has the id of the key by which
+    values are hashed, a column of the key `hash`. Absent: no value is hashed."""
 
     @property
     def is_of_view(self) -> bool:
@@ -172,6 +175,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
     """As in `TableChange`."""
     closes: str = ""
     """As in `TableChange`."""
+    masks: dict[str, str] = {}
+    """As in `TableChange`."""
 
     @property
     def is_of_view(self) -> bool:
@@ -220,6 +225,7 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             key=self.key,
             watermark=self.watermark,
             closes=self.closes,
+            masks=self.masks,
         )
 
     def after(self, change: TableChange) -> TableState:
@@ -229,8 +235,8 @@ class TableState(Struct, frozen=True, omit_defaults=True):
             files.pop(name, None)
         files |= {add.name: add.live for add in change.adds}
         by = self.partition_by if change.partition_by is None else change.partition_by
-        of_view = change.view, change.upserts, change.key, change.watermark, change.closes
-        return TableState(change.folder, change.schema, files, change.version, change.format, by, *of_view)
+        more = change.view, change.upserts, change.key, change.watermark, change.closes, change.masks
+        return TableState(change.folder, change.schema, files, change.version, change.format, by, *more)
 
 
 class CommitRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -68,12 +68,13 @@ class SettingsLayers:
         return overlay(defaults, own) or own
 
     def inherited_globs(self, pipeline: str, environment: str | None) -> frozenset[str]:
-        """The globs under `streams` that only `defaults` have, not the pipeline itself."""
+        """The globs under `streams` and `mask` that only `defaults` have, not the pipeline itself."""
         over = _children(self.environments[environment]) if environment else {}
         own = [self.pipelines[pipeline], _children(over.get("pipelines")).get(pipeline)]
         defaults = [self.defaults, over.get("defaults")]
         below, above = (
-            {g for node in nodes for g in _children(_children(node).get("streams"))} for nodes in (defaults, own)
+            {g for node in nodes for key in ("streams", "mask") for g in _children(_children(node).get(key))}
+            for nodes in (defaults, own)
         )
         return frozenset(below - above)
 

@@ -302,7 +302,7 @@ class Pipeline(Keys):
     looks_up_in: Destination | None = Field(default=None, repr=False)
     """Of a trial, whose own bucket is empty: where the tables are in which a `transform` looks rows up."""
     inherited: frozenset[str] = frozenset()
-    """Globs under `streams` that only the file's `defaults` have: they may be meant for other pipelines."""
+    """Globs under `streams` and `mask` that only the file's `defaults` have: they may be meant for other pipelines."""
     system_tables: str | None = None
     """The folder of the bucket in which the system tables are kept as tables; None for nowhere."""
 

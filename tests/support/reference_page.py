@@ -30,6 +30,7 @@ CHOOSING = {"--file", "--env", "--to", "--name"}
 READ_ON = {
     "mask": "personal-data.md#mask-fields",
     "mask_key": "personal-data.md#change-masks",
+    "forget": "personal-data.md#forget-a-person",
     "views": "views.md#what-may-stand-in-a-view",
     "stale_after": "alerts.md#notifications",
     "notify.on": "alerts.md#notifications",

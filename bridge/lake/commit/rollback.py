@@ -196,7 +196,7 @@ def _change(stream: str, now: Snapshot, then: Snapshot, search: _Search) -> Tabl
 
 
 def _facts(table: TableState) -> tuple[Any, ...]:
-    return table.schema, table.version, table.view, table.upserts, table.key, table.watermark, table.closes
+    return table.schema, table.version, table.view, table.upserts, table.key, table.watermark, table.closes, table.masks
 
 
 def roll_back(

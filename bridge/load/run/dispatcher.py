@@ -105,7 +105,7 @@ class Dispatcher:
             elif isinstance(message, Batch):
                 yield from self._batch(message)
             else:
-                self.ignored.add_unsupported(message)
+                self.ignored.add_unsupported(self._masking.unsupported(message))
 
     def end(self, *, clean: bool) -> Iterator[Event]:
         """Close the last epoch (since the last barrier): all of it after a clean end, else up to the latest STATE."""

@@ -287,18 +287,15 @@ class Streams:
         """The plan of a stream whose SCHEMA has come. Raises `SettingsError` for a key that is no column, or masked."""
         plan = self.expected(message.stream)
         self.refuse_masks(plan, message.key_properties or (), message.bookmark_properties or ())
-        decided = self._decided(plan, _keys(plan.settings, message), message.bookmark_properties)
-        if decided.method == UPSERT:
-            self.masking.refuse_new_key(plan.name, decided.keys)
-        return decided
+        return self._decided(plan, _keys(plan.settings, message), message.bookmark_properties)
 
     def refuse_masks(self, plan: StreamPlan, keys: Sequence[str], bookmarks: Sequence[str] = ()) -> None:
         """Raise `SettingsError` for a mask that the key of a stream's table, or its bookmark, cannot have."""
-        own = plan.settings.key_properties
-        resumes_by = plan.settings.replication_key or plan.replication_key
-        self.masking.refuse(
-            plan.name, keys if own is None else own, [*bookmarks, *([resumes_by] if resumes_by else [])]
-        )
+        own, resumes_by = plan.settings.key_properties, plan.settings.replication_key or plan.replication_key
+        marks = [resumes_by] if resumes_by else []
+        if not resumes_by and plan.replication == "INCREMENTAL" and plan.name in self.entries:
+            marks = root_facts(self.entries[plan.name]).get("valid-replication-keys") or []
+        self.masking.refuse(plan.name, keys if own is None else own, [*bookmarks, *marks])
 
     def _made(self, name: str) -> StreamPlan:
         pipeline, entry = self.pipeline, self.entries.get(name)

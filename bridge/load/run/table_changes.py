@@ -93,9 +93,10 @@ class TableChangeBuilder:
         if not merged.adds and not table.files.keys() - set(merged.removes):
             merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
-        keys = self._context.layouts[stream].keys
-        key = key_after(self._committer.storage, table, schema.arrow, keys, anew=anew)
-        after = structs.replace(table, schema=schema.hash, version=version, upserts=bool(keys), key=key)
+        layout = self._context.layouts[stream]
+        key = key_after(self._committer.storage, table, schema.arrow, layout.keys, anew=anew)
+        after = structs.replace(table, schema=schema.hash, version=version, upserts=bool(layout.keys), key=key)
+        after = structs.replace(after, masks=layout.masks)
         change = after.change(
             stream,
             [*merged.adds, *rewritten],

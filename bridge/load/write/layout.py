@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -132,6 +132,8 @@ class TableLayout:
     """True: rows that the tap reports as deleted go. False: they stay, with the time of it. None: not set."""
     watched: tuple[str, ...] = ()
     """Properties that tell the tap which rows have changed: rows without one are counted."""
+    masks: dict[str, str] = field(default_factory=dict)
+    """As in `TableChange`."""
     window: RowWindow | None = None
     """Only these rows are loaded; where rows are only added, they replace those that the table has."""
 

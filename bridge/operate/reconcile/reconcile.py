@@ -152,6 +152,9 @@ class Comparing:
                 if tables[stream].schema is None:
                     left[stream] = "a rollback took the table back: run the pipeline first"
                     continue
+                if tables[stream].masks != source.tables.snapshot.tables[stream].masks:
+                    left[stream] = "its values are masked in another way than now: set mask and mask_key back"
+                    continue
                 wrong = self._messages(before, source, stream) if corrector else None
                 try:
                     proof = self._proof(before, after, source, stream, wrong)

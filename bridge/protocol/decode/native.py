@@ -84,8 +84,9 @@ class _MaskedLines(ctypes.Structure):
     _fields_ = (
         ("data", _Bytes),
         ("_odd", ctypes.POINTER(_Line)),
-        ("_places", ctypes.POINTER(ctypes.c_uint32)),
+        ("_places", ctypes.POINTER(ctypes.c_uint64)),
         ("_odd_count", ctypes.c_size_t),
+        ("met", _Bytes),
         ("_owner", _Address),
     )
 
@@ -146,8 +147,12 @@ def _bytes_of(data: bytes) -> _Bytes:
     return _Bytes(ctypes.cast(ctypes.c_char_p(data), _Address), len(data))
 
 
-def masked_lines(description: bytes, prefix: bytes, data: bytes, mask_odd: Callable[[bytes], bytes]) -> bytes | None:
+def masked_lines(
+    description: bytes, prefix: bytes, data: bytes, mask_odd: Callable[[bytes], bytes]
+) -> tuple[bytes, bytes] | None:
     """Mask whole lines, less than 1 GiB; `mask_odd` masks one that is not plain. None if it cannot.
+
+    Also returns, by rule, a byte that is 1 if a field met it in a plain line.
 
     `description`: the masks, as `described` of src/mask.rs reads them. `prefix`: as `_read` has it.
     """
@@ -161,7 +166,8 @@ def masked_lines(description: bytes, prefix: bytes, data: bytes, mask_odd: Calla
     for start, end, place in masked.odd():
         pieces += [plain[at:place], mask_odd(data[start:end])]
         at = place
-    return b"".join([*pieces, plain[at:]]) if pieces else plain
+    met = ctypes.string_at(masked.met.start, masked.met.size)
+    return b"".join([*pieces, plain[at:]]) if pieces else plain, met
 
 
 AVAILABLE = not PROBLEM

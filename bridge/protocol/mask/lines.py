@@ -5,19 +5,21 @@ A line that is no RECORD with an object could hold anything anywhere: only its l
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.protocol.decode.native import masked_lines
-from bridge.protocol.mask.rules import DROP, KEEP, Members
+from bridge.protocol.mask.rules import DROP, KEEP, Members, folded
 from bridge.protocol.mask.values import ValueMasks
 
 _LONGEST = 1 << 29
 """Bytes that the compiled reader takes at once."""
-_ENVELOPE = ("version", "time_extracted")
-"""The members of a RECORD that have a meaning, beside its type, its stream and the record."""
+_TIME = re.compile(r"[-+:.,TtZz 0-9]*")
+"""The characters of a time; another text may be anything."""
 _LETTERS = {"keep": b"k", "hash": b"h", "redact": b"r", "last4": b"l", "year": b"y", "drop": b"d"}
 
 
@@ -27,51 +29,76 @@ def unreadable(size: int) -> bytes:
 
 
 class LineMasks:
-    """Masks the lines of one stream, whose records have these `members`."""
+    """Masks the lines of one stream, as `members` says."""
 
-    def __init__(self, masks: Mapping[str, str], key: str, names: Sequence[str], members: Members) -> None:
+    def __init__(self, key: str, members: Members) -> None:
         self.members, self.values = members, ValueMasks(key)
-        texts = [f"{name.casefold()}.".encode("utf-8", "surrogatepass") for name in names]
-        rules = [(_LETTERS[action], glob.casefold().encode("utf-8", "surrogatepass")) for glob, action in masks.items()]
-        head = _text(key.encode("utf-8", "surrogateescape")) + bytes([len(texts)])
-        self._description = b"".join([head, *map(_text, texts), *(letter + _text(glob) for letter, glob in rules)])
+        self._globs = list(members.masks)
+        texts = [_text(f"{name}.") for name in members.names]
+        rules = [_LETTERS[action] + _text(folded(glob)) for glob, action in members.masks.items()]
+        self._description = b"".join([_text(key), bytes([len(texts)]), *texts, *rules])
 
     def masked(self, data: bytes, prefix: bytes | None) -> bytes:
         """Whole lines, masked; `prefix` is what all of them begin with, up to and including `"record":`."""
-        begin = prefix or b""
-        masked = None
+        begin, result = prefix or b"", None
         if len(data) < _LONGEST:
-            masked = masked_lines(self._description, begin, data, lambda line: self._line(line, begin))
-        if masked is None:
-            masked = b"".join(self._line(line, begin) for line in data.split(b"\n")[:-1])
-        return masked
+            result = masked_lines(self._description, begin, data, lambda line: self._line(line, begin))
+        if result is None:
+            return b"".join(self._line(line, begin) for line in data.split(b"\n")[:-1])
+        lines, met = result
+        if len(self.members.met) < len(self._globs):
+            self.members.met.update(glob for glob, is_met in zip(self._globs, met, strict=True) if is_met)
+        return lines
 
     def _line(self, line: bytes, prefix: bytes) -> bytes:
         try:
-            message = loads(line)
-        except NotJson:
-            message = None
+            masked = self._message(loads(line), prefix)
+        except (NotJson, RecursionError):  # writing it may be nested too deep, where reading was not
+            masked = None
+        return masked or prefix + unreadable(len(line) - len(prefix)) + b"\n"
+
+    def _message(self, message: Any, prefix: bytes) -> bytes | None:
+        """A message with its record masked; None if it is no RECORD with an object."""
         record = message.get("record") if isinstance(message, dict) else None
         if not isinstance(record, dict) or not _agrees(message, prefix):
-            return prefix + unreadable(len(line) - len(prefix)) + b"\n"
+            return None
         begin = prefix or dumps({name: message[name] for name in ("type", "stream")})[:-1] + b',"record":'
-        rest = b"".join(b',"%s":%s' % (name.encode(), dumps(message[name])) for name in _ENVELOPE if name in message)
-        return begin + dumps(self._object(record, self.members)) + rest + b"}\n"
+        rest = b"".join(b',"%s":%s' % (name, dumps(value)) for name, value in _envelope(message))
+        return begin + dumps(self._record(record)) + rest + b"}\n"
 
-    def _object(self, value: dict[str, Any], members: Members, place: str = "") -> dict[str, Any]:
-        masked = {}
-        for name, one in value.items():
-            action, below = members.of(name)
-            if action == KEEP:
-                masked[name] = self._below(one, below, f"{place}{name}.") if below else one
-            elif action != DROP:
-                masked[name] = self.values.masked(one, action, place + name)
+    def _record(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The record masked, in one loop: some are nested deeper than functions may call each other."""
+        masked: dict[str, Any] = {}
+        waiting: list[tuple[Any, Any, str]] = [(record, masked, "")]
+
+        def begun(value: Any, place: str) -> Any:
+            if not isinstance(value, (dict, list)):
+                return value
+            new: Any = {} if isinstance(value, dict) else []
+            waiting.append((value, new, place))
+            return new
+
+        while waiting:
+            value, new, place = waiting.pop()
+            if isinstance(value, list):
+                new += [begun(one, place) for one in value]
+                continue
+            for name, one in value.items():
+                action = self.members.of(place + name)
+                if action == KEEP:
+                    new[name] = begun(one, f"{place}{name}.")
+                elif action != DROP:
+                    new[name] = self.values.masked(one, action, place + name)
         return masked
 
-    def _below(self, value: Any, below: Members, place: str) -> Any:
-        if isinstance(value, dict):
-            return self._object(value, below, place)
-        return [self._below(one, below, place) for one in value] if isinstance(value, list) else value
+
+def _envelope(message: dict[str, Any]) -> Iterator[tuple[bytes, Any]]:
+    """The members of a RECORD that have a meaning, beside its type, its stream and the record; not other values."""
+    version, extracted = message.get("version"), message.get("time_extracted")
+    if isinstance(version, (int, float, Decimal)):
+        yield b"version", version
+    if isinstance(extracted, str) and _TIME.fullmatch(extracted):
+        yield b"time_extracted", extracted
 
 
 def _agrees(message: dict[str, Any], prefix: bytes) -> bool:
@@ -82,5 +109,6 @@ def _agrees(message: dict[str, Any], prefix: bytes) -> bool:
     return all(message.get(name) == begun.get(name) for name in ("type", "stream"))
 
 
-def _text(text: bytes) -> bytes:
-    return struct.pack("<I", len(text)) + text
+def _text(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return struct.pack("<I", len(data)) + data

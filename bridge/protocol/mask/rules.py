@@ -7,7 +7,9 @@ not. Of several globs the last one that matches counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 KEEP = "keep"
@@ -16,72 +18,58 @@ HASH = "hash"
 YEAR = "year"
 
 _MOST_NAMES = 10_000
-"""Names of an object that are remembered."""
+"""Paths whose mask is remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A glob in lower case, and what becomes of values at the paths that match it."""
+def folded(name: str) -> str:
+    """A name without its case, in one of the ways that Unicode has to write it."""
+    return unicodedata.normalize("NFC", name).casefold()
 
-    glob: str
-    action: str
 
-    def after(self, places: frozenset[int], text: str) -> frozenset[int]:
-        """The places of the glob that are reached from `places` by a text."""
-        now = self._closed(places)
-        for character in text:
-            moved = (place if self.glob[place] == "*" else place + 1 for place in now if self._takes(place, character))
-            now = self._closed(moved)
-        return now
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile("".join(".*" if one == "*" else re.escape(one) for one in glob), re.DOTALL)
 
-    def is_met(self, places: frozenset[int]) -> bool:
-        """Whether the glob ends at one of these places."""
-        return len(self.glob) in places
 
-    def _takes(self, place: int, character: str) -> bool:
-        return place < len(self.glob) and self.glob[place] in ("*", character)
-
-    def _closed(self, places: Iterable[int]) -> frozenset[int]:
-        """These places, and those behind a `*` that may stand for nothing."""
-        waiting, reached = list(places), set[int]()
-        while waiting:
-            place = waiting.pop()
-            reached.add(place)
-            if place < len(self.glob) and self.glob[place] == "*":
-                waiting.append(place + 1)
-        return frozenset(reached)
+def _may_meet(glob: str, stream: str) -> bool:
+    """Whether some path of a stream meets a glob: a part of it meets the name and the dot behind it."""
+    return any(_pattern(glob[:end]).fullmatch(f"{stream}.") for end in range(len(glob) + 1))
 
 
 @dataclass(slots=True)
 class Members:
-    """The members of the objects at one path: how far each rule's glob is met there."""
+    """The masks of a stream's fields, by their paths below one of the stream's `names`."""
 
-    rules: Sequence[Rule]
-    places: Sequence[frozenset[int]]
-    _decided: dict[str, tuple[str, Members | None]] = field(default_factory=dict)
+    masks: Mapping[str, str]
+    names: Sequence[str]
+    met: set[str] = field(default_factory=set)
+    """The globs that a field met."""
+    _rules: list[tuple[str, re.Pattern[str], str]] = field(init=False)
+    _decided: dict[str, str] = field(default_factory=dict)
 
-    def of(self, name: str) -> tuple[str, Members | None]:
-        """The action for a member, and the members below it; None: nothing there is masked."""
-        if name not in self._decided:
+    def __post_init__(self) -> None:
+        self._rules = [(glob, _pattern(folded(glob)), action) for glob, action in self.masks.items()]
+
+    def of(self, path: str) -> str:
+        """The action for the field at a dotted path."""
+        if path not in self._decided:
             if len(self._decided) >= _MOST_NAMES:
                 self._decided.clear()
-            self._decided[name] = self._of(name.casefold())
-        return self._decided[name]
+            self._decided[path] = self._of(folded(path))
+        return self._decided[path]
 
-    def _of(self, name: str) -> tuple[str, Members | None]:
-        reached = [rule.after(places, name) for rule, places in zip(self.rules, self.places, strict=True)]
-        met = [rule.action for rule, places in zip(self.rules, reached, strict=True) if rule.is_met(places)]
-        return met[-1] if met else KEEP, self._below(reached)
-
-    def _below(self, reached: Sequence[frozenset[int]]) -> Members | None:
-        below = [rule.after(places, ".") for rule, places in zip(self.rules, reached, strict=True)]
-        return Members(self.rules, below) if any(below) else None
+    def _of(self, path: str) -> str:
+        action = KEEP
+        for glob, pattern, masked in self._rules:
+            if any(pattern.fullmatch(f"{name}.{path}") for name in self.names):
+                self.met.add(glob)
+                action = masked
+        return action
 
 
 def members_of(masks: Mapping[str, str], names: Sequence[str]) -> Members | None:
-    """The members of a stream's records, which has these names; None if no mask is for it."""
-    rules = [Rule(glob.casefold(), action) for glob, action in masks.items()]
-    starts = [
-        frozenset().union(*(rule.after(frozenset([0]), f"{name.casefold()}.") for name in names)) for rule in rules
-    ]
-    return Members(rules, starts) if any(starts) and any(rule.action != KEEP for rule in rules) else None
+    """The masks of a stream with these names; None if no mask is for it."""
+    streams = [folded(name) for name in names]
+    for glob, action in masks.items():
+        if action != KEEP and any(_may_meet(folded(glob), name) for name in streams):
+            return Members(masks, streams)
+    return None

@@ -26,7 +26,7 @@ class ValueMasks:
     """Masks values with one key. `yearless` counts values that had no year, by `place`."""
 
     def __init__(self, key: str) -> None:
-        self._hmac = hmac.new(key.encode("utf-8", "surrogateescape"), digestmod="sha256")
+        self._hmac = hmac.new(key.encode("utf-8", "surrogatepass"), digestmod="sha256")
         self.yearless: Counter[str] = Counter()
 
     def masked(self, value: Any, action: str, place: str) -> Any:

@@ -15,6 +15,8 @@ from bridge.exact_json import NotJson, loads
 StreamName = str | tuple[str, ...]
 """A stream's name, or all of its names: most STATEs use its id in the catalog, some the name in its RECORDs."""
 
+_SHOWN = 32
+"""Bytes of a broken line that are shown: what follows may be of a RECORD that another thread wrote into it."""
 _IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
 
 
@@ -24,7 +26,10 @@ def parse_state(raw: bytes) -> Any:
         return loads(raw)["value"]
     except (NotJson, KeyError, TypeError) as error:
         raise DataError(
-            "the tap wrote a broken STATE", hint="nothing after the last commit was kept; run again", line=raw[:200]
+            "the tap wrote a broken STATE",
+            hint="nothing after the last commit was kept; run again",
+            begins=raw[:_SHOWN],
+            bytes=len(raw),
         ) from error
 
 

@@ -25,7 +25,7 @@ def _mask(glob: Any, mask: Any) -> Any:
     if not (stream and dot and name) or len(str(glob)) > _LONGEST:
         raise wrong("a field is named with its stream", hint='as customers.email, or "*.email" of all streams', at=glob)
     if mask is None:
-        return "keep"
+        raise wrong("no mask is given", hint="write keep to leave the field as it is", at=glob)
     if mask not in get_args(Mask) and not isinstance(mask, Unknown):
         raise wrong("no such mask", hint=f"there are: {', '.join(get_args(Mask))}", at=glob)
     return mask
@@ -45,7 +45,7 @@ Masked = Annotated[
         {
             "type": ["object", "null"],
             "propertyNames": {"pattern": r"^.+\..+$"},
-            "additionalProperties": {"enum": [*get_args(Mask), None]},
+            "additionalProperties": {"enum": [*get_args(Mask)]},
         }
     ),
 ]

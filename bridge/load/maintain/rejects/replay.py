@@ -31,6 +31,7 @@ from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import Criteria, find, first_files, groups, read
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.barriers import Barrier
+from bridge.load.run.checks.fingerprint import masked_otherwise
 from bridge.load.run.checks.table_guard import Guard, without_limits
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
@@ -48,6 +49,7 @@ from bridge.protocol.singer.messages import Schema
 from bridge.settings.destination import APPEND_ONLY
 from bridge.settings.options import Pipeline
 
+_RAW = "of a run with other masks than now: load the stream anew, and purge them"
 _REFUSED = "of a commit that the guard refused: the next run brings these records again"
 
 
@@ -134,10 +136,13 @@ def _judged(
     """Read the requested rejects with the columns that their tables have now."""
     outcomes: dict[str | None, ReplayOutcome] = {}
     files: dict[str, list[RejectFile]] = {}
+    is_other = masked_otherwise(storage, pipeline.name)
     for file in requested:
         outcome = outcomes.setdefault(file.stream, ReplayOutcome(why=_obstacle(file.stream, placement, snapshot)))
         if outcome.why or file.stream is None:
             outcome.left.update({r: records for r, (records, _) in file.reasons.items() if criteria.says(r)})
+        elif is_other(file.run):
+            outcome.left[_RAW] += sum(n for reason, (n, _) in file.reasons.items() if criteria.says(reason))
         elif file.refused:
             outcome.left[_REFUSED] += sum(n for reason, (n, _) in file.reasons.items() if criteria.says(reason))
         else:

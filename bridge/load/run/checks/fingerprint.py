@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.lake.log import Snapshot
-from bridge.lake.runs import read_opened
+from bridge.lake.runs import RunRecord, read_opened, read_run
 from bridge.lake.storage import Storage
 from bridge.load.tap.installed import tap_version
 from bridge.protocol.mask.masks import Masks
@@ -46,7 +46,7 @@ def fingerprint(pipeline: Pipeline, argv: list[str], catalog: Catalog | None) ->
     return {
         "tap": {"command": _command(pipeline), "version": tap_version(argv[0])},
         "config": _settings(pipeline),
-        "masks": _mask_facts(pipeline),
+        "masks": mask_facts(pipeline),
         "streams": streams,
     }
 
@@ -110,28 +110,44 @@ def changed_since(
     if snapshot.state and before["tap"]:
         warnings += [*_tap(before["tap"], now["tap"]), *_config(before["config"], now["config"])]
     if snapshot.tables and before["tap"]:
-        warnings += _masks(before.get("masks") or {}, now["masks"], reload(pipeline, [], mark="`"))
+        warnings += _masks(before.get("masks") or {}, now["masks"], snapshot, reload(pipeline, [], mark="`"))
     return warnings
 
 
-def new_mask_key(pipeline: Pipeline, before: dict[str, Any] | None) -> bool:
-    """Whether values were hashed with another key before."""
-    return _is_new_key((before or {}).get("masks") or {}, _mask_facts(pipeline))
+def other_mask_keys(snapshot: Snapshot, facts: dict[str, Any]) -> list[str]:
+    """The tables whose values were hashed with another key than that of the masks' facts, or without one."""
+    ids = {name: table.masks.get("*") for name, table in snapshot.tables.items()}
+    return sorted(name for name, id_ in ids.items() if id_ and facts["key"] and id_ != facts["key"])
 
 
-def _is_new_key(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    return bool(before.get("key") and now["key"] and before["key"] != now["key"])
+def masked_otherwise(storage: Storage, pipeline: str) -> Callable[[str], bool]:
+    """The function that says of a run, by its id, whether its masks were other ones than those of the latest run."""
+    latest = next(read_opened(storage, pipeline, _RUNS_BACK), None)
+    now, known = _masks_in(latest), dict[str, bool]()
+
+    def is_other(run: str) -> bool:
+        if run not in known:
+            known[run] = bool(now.get("rules")) and _masks_in(read_run(storage, pipeline, run)) != now
+        return known[run]
+
+    return is_other
 
 
-def _mask_facts(pipeline: Pipeline) -> dict[str, Any]:
+def _masks_in(record: RunRecord | None) -> dict[str, Any]:
+    fingerprint = record.fingerprint if record else None
+    return dict(fingerprint.get("masks") or {}) if isinstance(fingerprint, dict) else {}
+
+
+def mask_facts(pipeline: Pipeline) -> dict[str, Any]:
+    """The masks of the settings, as a run's record has them."""
     return Masks(pipeline.mask, pipeline.mask_key or "").facts
 
 
-def _masks(before: dict[str, Any], now: dict[str, Any], remedy: str) -> Iterator[str]:
-    if _is_new_key(before, now):
+def _masks(before: dict[str, Any], now: dict[str, Any], snapshot: Snapshot, remedy: str) -> Iterator[str]:
+    if names := other_mask_keys(snapshot, now):
         yield (
-            "mask_key is another one than that of the last successful run: a value's hash from now on is not the one "
-            f"that its older rows have. To hash all rows anew: {remedy}"
+            f"mask_key is another one than that of the rows of {', '.join(names[:5])}: a value's hash from now on is "
+            f"not the one that older rows have. To hash all rows anew: {remedy}"
         )
     rules, new = before.get("rules") or {}, now["rules"]
     if names := sorted(glob for glob in {*rules, *new} if rules.get(glob) != new.get(glob)):

@@ -16,7 +16,13 @@ from bridge.lake.log import Snapshot
 from bridge.lake.presence import require_files
 from bridge.lake.state.lookback import Lookback
 from bridge.lake.storage import Storage, lake_of
-from bridge.load.run.checks.fingerprint import changed_since, fingerprint, last_fingerprint, new_mask_key
+from bridge.load.run.checks.fingerprint import (
+    changed_since,
+    fingerprint,
+    last_fingerprint,
+    mask_facts,
+    other_mask_keys,
+)
 from bridge.load.run.last_commit import LastCommits
 from bridge.load.run.masking import Masking
 from bridge.load.run.planning.division import Division, check_parallelism, divided
@@ -208,11 +214,11 @@ class RunPlan:
 
     def _masking(self) -> Masking:
         """The masks. Raises `SettingsError` if a new `mask_key` comes with a run of some streams only."""
-        is_new = new_mask_key(self.pipeline, last_fingerprint(self.runs, self.pipeline.name))
-        if is_new and self.is_narrowed:
+        if self.is_narrowed and (names := other_mask_keys(self.snapshot, mask_facts(self.pipeline))):
             hint = "run all streams: values that are equal in two of them would no longer have one hash"
-            raise SettingsError("mask_key is another one than before, and only some streams are to run", hint=hint)
-        return Masking(self.pipeline, is_new_key=is_new and not self.is_full)
+            what = "mask_key is another one than that of some tables, and only some streams are to run"
+            raise SettingsError(what, hint=hint, tables=", ".join(names[:5]))
+        return Masking(self.pipeline, is_narrowed=self.is_narrowed)
 
     def check_tables(self, planner: TablePlanner) -> list[str]:
         """Warnings of the tables. Raises `SettingsError` or `LakeError` if they cannot be loaded."""

@@ -99,6 +99,8 @@ class TablePlanner:
         plan = self.streams.with_schema(message)
         plan = self._keyed(plan, self._layout(plan))
         table, replaces = self._view.tables.get(plan.name), plan.method == OVERWRITE
+        if not replaces:
+            self._refuse_other_masks(plan, table)
         others = self._claim(plan)
         staged = None if self._full else self._view.staged.get(plan.name)
         extends = replaces and not self._full and not staged and self._continues(plan, table)
@@ -125,6 +127,17 @@ class TablePlanner:
             stream.swapped, stream.version = True, table.version
         self._note(stream)
         return stream, columns
+
+    def _refuse_other_masks(self, plan: StreamPlan, table: TableState | None) -> None:
+        """Raise `SettingsError` where rows would not be found by their keys, as those are masked in another way."""
+        if plan.usual != UPSERT or table is None or not table.rows:
+            return
+        before, now = table.masks, plan.layout.masks
+        hashed = (before.keys() | now.keys()) & set(plan.keys)
+        if hashed and any(before.get(name) != now.get(name) for name in (*hashed, "*")):
+            hint = f"set mask and mask_key back; or have all hashed anew: {reload(self._pipeline, [])}"
+            what = "the key is masked in another way than in the table, so no row would be found by it"
+            raise SettingsError(what, hint=hint, stream=plan.name)
 
     def _note(self, stream: StreamProgress) -> None:
         """Take over the plan of a stream, for good. It is refused at its first row if that would come once more."""
@@ -179,7 +192,8 @@ class TablePlanner:
         own = plan.settings.hard_delete
         hard = self._pipeline.destination.hard_delete if own is None else own
         window = RowWindow(plan.backfilled_by, self._backfill) if self._backfill else None
-        layout = replace(layout, hard_delete=hard, watched=plan.watched, window=window)
+        masks = self.streams.masking.of_table(plan.name, plan.keys)
+        layout = replace(layout, hard_delete=hard, watched=plan.watched, window=window, masks=masks)
         if plan.usual != UPSERT:
             return replace(plan, layout=layout)
         if not plan.keys:

@@ -49,7 +49,7 @@ def masks(of: dict[str, str] | None = None, *names: str) -> LineMasks:
     names = names or ("people",)
     members = members_of(of or MASKS, names)
     assert members
-    return LineMasks(of or MASKS, KEY, names, members)
+    return LineMasks(KEY, members)
 
 
 def line(record: Any, **envelope: Any) -> bytes:

@@ -240,8 +240,9 @@ pub unsafe extern "C" fn singer_bridge_free(owner: *mut Owner) {
 pub struct MaskedLines {
     data: Bytes,
     odd: *const OddLine,
-    places: *const u32,
+    places: *const u64,
     odd_count: usize,
+    met: Bytes,
     owner: *mut Masker,
 }
 
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn singer_bridge_mask(
     let run = || {
         let mut masker = Box::new(Masker::described(description)?);
         masker.mask(data, prefix);
-        (masker.out.len() <= u32::MAX as usize).then(|| masker)
+        Some(masker)
     };
     let owner = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Some(owner)) => owner,
@@ -275,6 +276,7 @@ pub unsafe extern "C" fn singer_bridge_mask(
         odd: owner.odd.as_ptr(),
         places: owner.places.as_ptr(),
         odd_count: owner.odd.len(),
+        met: bytes_of(&owner.met),
         owner: Box::into_raw(owner),
     };
     true

@@ -4,9 +4,8 @@ use crate::hmac::Hmac;
 use crate::message::OddLine;
 use crate::scan::{Cursor, Odd, Read};
 
-/// Names of an object that are remembered, and objects: beyond, a line is odd.
-const MOST_NAMES: usize = 4096;
-const MOST_NODES: usize = 4096;
+/// Names of an object that are remembered.
+const MOST_NAMES: usize = 256;
 const DEEPEST: u32 = 96;
 const STARS: &[u8] = b"\"***\"";
 /// Texts that have so many characters keep their last four.
@@ -78,6 +77,7 @@ impl Rule {
                 place += 1;
             }
         }
+        all.sort_unstable();
         all
     }
 }
@@ -90,11 +90,10 @@ struct Member {
     node: Option<usize>,
 }
 
-/// The objects at one path: where each rule's glob is after it, and the names that came so far.
+/// Objects below which the same fields are masked: where each rule's glob is, and the names that came so far.
 struct Node {
     places: Vec<Vec<u16>>,
     members: Vec<Member>,
-    next: usize,
 }
 
 pub struct Masker {
@@ -104,7 +103,9 @@ pub struct Masker {
     pub out: Vec<u8>,
     /// Odd lines; the place in `out` where each belongs is in `places`.
     pub odd: Vec<OddLine>,
-    pub places: Vec<u32>,
+    pub places: Vec<u64>,
+    /// By rule, 1 if a field met it.
+    pub met: Vec<u8>,
     pub lines: usize,
     /// The first byte that is not in `out` yet.
     from: usize,
@@ -149,9 +150,9 @@ impl Masker {
         let root = Node {
             places: rules.iter().map(start).collect(),
             members: Vec::new(),
-            next: 0,
         };
         Some(Self {
+            met: vec![0; rules.len()],
             rules,
             hmac,
             nodes: vec![root],
@@ -181,7 +182,7 @@ impl Masker {
                     .position(|byte| *byte == b'\n')
                     .map_or(data.len(), |at| start + at);
                 self.odd.push([self.lines as u32, start as u32, end as u32]);
-                self.places.push(begun as u32);
+                self.places.push(begun as u64);
                 cursor.at = end;
             }
             cursor.at += 1;
@@ -213,7 +214,8 @@ impl Masker {
                     self.members(cursor, 0, 0)?;
                 }
                 b"stream" if !known => cursor.value().map(|_| ())?,
-                b"version" | b"time_extracted" => cursor.value().map(|_| ())?,
+                b"version" => cursor.number().map(|_| ())?,
+                b"time_extracted" => time(cursor)?,
                 _ => return Err(Odd), // another reader leaves out what no message has
             }
             more = cursor.more(b'}')?;
@@ -237,14 +239,14 @@ impl Masker {
         if depth > DEEPEST {
             return Err(Odd);
         }
-        self.nodes[node].next = 0;
+        let mut next = 0;
         if cursor.peek() == b'}' {
             cursor.at += 1;
             return Ok(());
         }
         loop {
             let start = cursor.at;
-            let (action, below) = self.decided(node, cursor)?;
+            let (action, below) = self.decided(node, cursor, &mut next)?;
             match action {
                 Action::Keep => self.kept(cursor, below, depth)?,
                 Action::Drop => {
@@ -390,51 +392,73 @@ impl Masker {
         Ok(())
     }
 
-    /// Read a member's name; what becomes of it, and the objects below it.
-    fn decided(&mut self, node: usize, cursor: &mut Cursor) -> Read<(Action, Option<usize>)> {
-        let here = &mut self.nodes[node];
-        if let Some(member) = here.members.get(here.next) {
+    /// Read a member's name; what becomes of it, and the objects below it. `next` is where it is looked for first.
+    fn decided(
+        &mut self,
+        node: usize,
+        cursor: &mut Cursor,
+        next: &mut usize,
+    ) -> Read<(Action, Option<usize>)> {
+        let here = &self.nodes[node];
+        if let Some(member) = here.members.get(*next) {
             if cursor.take(&member.name) {
                 cursor.space();
-                here.next += 1;
+                *next += 1;
                 return Ok((member.action, member.node));
             }
         }
         let name = cursor.name()?;
         let quoted = [b"\"", name, b"\":"].concat();
         if let Some(at) = here.members.iter().position(|one| one.name == quoted) {
-            here.next = at + 1;
+            *next = at + 1;
             let member = &here.members[at];
             return Ok((member.action, member.node));
         }
-        if !name.is_ascii() || here.members.len() >= MOST_NAMES || self.nodes.len() >= MOST_NODES {
+        if !name.is_ascii() {
             return Err(Odd);
         }
-        let lower = name.to_ascii_lowercase();
+        let (action, places) = self.judged(node, &name.to_ascii_lowercase());
+        let below = self.node_at(places);
+        let here = &mut self.nodes[node];
+        if here.members.len() < MOST_NAMES {
+            here.members.push(Member {
+                name: quoted,
+                action,
+                node: below,
+            });
+            *next = here.members.len();
+        }
+        Ok((action, below))
+    }
+
+    /// What becomes of a member of these objects, and where each rule's glob is below it.
+    fn judged(&mut self, node: usize, name: &[u8]) -> (Action, Vec<Vec<u16>>) {
         let (mut action, mut places) = (Action::Keep, Vec::new());
-        for (rule, before) in self.rules.iter().zip(&self.nodes[node].places) {
-            let after = rule.after(before, &lower);
+        for (number, (rule, before)) in self.rules.iter().zip(&self.nodes[node].places).enumerate()
+        {
+            let after = rule.after(before, name);
             if after.contains(&(rule.glob.len() as u16)) {
                 action = rule.action;
+                self.met[number] = 1;
             }
             places.push(rule.after(&after, b"."));
         }
-        let mut below = None;
-        if places.iter().any(|each| !each.is_empty()) {
-            below = Some(self.nodes.len());
+        (action, places)
+    }
+
+    /// The objects with these places; None if nothing below them is masked.
+    fn node_at(&mut self, places: Vec<Vec<u16>>) -> Option<usize> {
+        if places.iter().all(Vec::is_empty) {
+            return None;
+        }
+        let existing = self.nodes.iter().position(|node| node.places == places);
+        existing.or_else(|| {
             self.nodes.push(Node {
                 places,
                 members: Vec::new(),
-                next: 0,
             });
-        }
-        self.nodes[node].members.push(Member {
-            name: quoted,
-            action,
-            node: below,
-        });
-        self.nodes[node].next = self.nodes[node].members.len();
-        Ok((action, below))
+            Some(self.nodes.len() - 1)
+        })
     }
 }
 
@@ -455,4 +479,14 @@ fn shortest(text: &mut Vec<u8>, whole: bool) -> Read<()> {
         text.remove(0);
     }
     Ok(())
+}
+
+/// A text that is a time, as far as its characters tell; another text may be anything.
+fn time(cursor: &mut Cursor) -> Read<()> {
+    let plain = |byte: &u8| byte.is_ascii_digit() || b"-+:.,TtZz ".contains(byte);
+    if cursor.peek() == b'"' && cursor.short()?.iter().all(plain) {
+        Ok(())
+    } else {
+        Err(Odd)
+    }
 }
