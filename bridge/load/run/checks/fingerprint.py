@@ -123,12 +123,12 @@ def other_mask_keys(snapshot: Snapshot, facts: dict[str, Any]) -> list[str]:
 def masked_otherwise(storage: Storage, pipeline: str) -> Callable[[str], bool]:
     """The function that says of a run, by its id, whether its masks were other ones than those of the latest run."""
     latest = next(read_opened(storage, pipeline, _RUNS_BACK), None)
-    now, known = _masks_in(latest), dict[str, bool]()
+    now, answers = _masks_in(latest), dict[str, bool]()
 
     def is_other(run: str) -> bool:
-        if run not in known:
-            known[run] = bool(now.get("rules")) and _masks_in(read_run(storage, pipeline, run)) != now
-        return known[run]
+        if run not in answers:
+            answers[run] = bool(now.get("rules")) and _masks_in(read_run(storage, pipeline, run)) != now
+        return answers[run]
 
     return is_other
 
