@@ -92,7 +92,7 @@ class _Verbs(click.Group):
             formatter.write_text(str(self.help).removeprefix("\b").strip())
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Leave out the options: the last line names both, so that the whole help fits a screen."""
+        """Leave out the options: the first line names both, so that the whole help fits a screen."""
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,18 +104,13 @@ class _Verbs(click.Group):
             with formatter.indentation():
                 formatter.write_dl([(verb.ljust(_WIDEST), text) for verb, text in verbs.items()])
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Leave out the blank line above it, so that the whole help fits a screen."""
-        formatter.write_text(str(self.epilog))
-
 
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     no_args_is_help=True,
     options_metavar="",
-    subcommand_metavar="VERB [NAME] [OPTIONS]",
-    epilog="`singer-bridge VERB -h` explains a verb; `--version` shows the version.",
+    subcommand_metavar="VERB [NAME] [OPTIONS] | VERB -h | --version",
 )
 @click.version_option(__version__, "--version", prog_name="singer-bridge", message="%(prog)s %(version)s")
 def cli() -> None:

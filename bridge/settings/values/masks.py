@@ -52,5 +52,5 @@ Masked = Annotated[
 MaskKey = Annotated[
     str | None,
     BeforeValidator(_key),
-    WithJsonSchema({"type": ["string", "null"], "minLength": _SHORTEST}),
+    WithJsonSchema({"type": ["string", "null"], "minLength": 1}),
 ]

@@ -45,7 +45,14 @@ def test_every_setting_is_there_once(files: dict[str, str]) -> None:
     ours = CONFIG_JSONSCHEMA["properties"]
     assert ours.keys() <= {name.split(".")[0] for name in told} | aliases.keys()
     secret = {name for name, entry in told.items() if entry.get("sensitive")}
-    assert secret == {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "notify", "openlineage"}
+    assert secret == {
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "mask_key",
+        "notify",
+        "openlineage",
+    }
     assert {entry["kind"] for entry in told.values()} == KINDS - {"decimal"}
     assert told["spark.conf"]["kind"] == "object"
     assert told["path"]["value"] == "$MELTANO_EXTRACT__LOAD_SCHEMA"

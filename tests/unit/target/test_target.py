@@ -281,7 +281,14 @@ def test_settings_become_those_of_a_pipeline(tmp_path: Path) -> None:
 
 def test_secrets_are_marked_and_hidden() -> None:
     secret = {name for name, said in CONFIG_JSONSCHEMA["properties"].items() if said.get("secret")}
-    assert secret == {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "notify", "openlineage"}
+    assert secret == {
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "mask_key",
+        "notify",
+        "openlineage",
+    }
     notify = [{"url": "json://alerts.example.com/t0psecret-token"}]
     pipeline = pipeline_of({"bucket": "s3://lake", "aws_secret_access_key": "hush-hush", "notify": notify}, {})
     assert "hush-hush" in pipeline.secrets

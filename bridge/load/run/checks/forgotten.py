@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any
@@ -91,7 +92,7 @@ def came_again(log: Log, pipeline: Pipeline, before: Snapshot, after: Snapshot) 
             columns = columns_in(pipeline, after, stream) if codes else {}
             for table, key in columns.items():
                 if count := len(_codes(log, pipeline, before, after, table, key) & codes.keys()):
-                    remedy = f"singer-bridge forget {pipeline.name} -s {stream}"
+                    remedy = f"singer-bridge forget {pipeline.name} -s {shlex.quote(stream)}"
                     yield (
                         f"{table}: rows of {count} forgotten key(s) came again, as the source still has them; "
                         f"`{remedy} --key ...` takes them out once more"
