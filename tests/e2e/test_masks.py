@@ -527,3 +527,33 @@ def test_smoke_shows_no_value(people: People) -> None:
     done = people.project.command("smoke", "shop", "--json")
     assert '"failed"' in done.out
     assert "SECRET" not in done.out + done.err
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_dry_run_shows_what_is_masked(people: People) -> None:
+    """Of the catalog, nested fields, too."""
+    people.discovers()
+    people.sends(SCHEMA)
+    masked = {
+        **{"email": "hash", "phone": "redact", "iban": "last4", "note": "drop", "birth": "year", "card": "redact"},
+        **{"contact.email": "hash", "work.email": "hash"},
+    }
+    planned = json.loads(people.project.command("run", "--dry-run", "--json").out)
+    assert planned["streams"][0]["masked"] == masked
+    assert "masked in people: email (hash), phone (redact)" in people.project.command("run", "--dry-run").out
+
+
+@pytest.mark.usefixtures("in_process")
+def test_sql_sees_masked_values(people: People) -> None:
+    """A transform and a view read what is stored."""
+    transform = "SELECT id, email, upper(phone) AS phone, birth + 1 AS next FROM stream"
+    views = {"by_year": "SELECT next, count(*) AS n, min(email) AS first FROM people GROUP BY next"}
+    people.write(streams={"people": {"transform": transform}}, views=views)
+    people.sends(SCHEMA, record(person(1)), state(1))
+    done = people.project.command("run")
+    assert done.code == 0, done.err
+    assert people.leaks() == []
+    rows = duckdb.sql(f"SELECT * FROM read_parquet('{people.project.lake}/shop/people/*.parquet')").fetchall()
+    assert rows == [(1, code("SECRET1@x.de"), "***", 1985)]
+    shown = people.project.command("sql", "SELECT next, n, first FROM by_year", "--json").out
+    assert json.loads(shown) == {"next": 1985, "n": 1, "first": code("SECRET1@x.de")}

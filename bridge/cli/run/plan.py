@@ -86,6 +86,9 @@ def _print(facts: dict[str, Any]) -> None:
     if rows:
         columns = ["stream", "load method", "rows now", "bookmark"]
         print_table(columns, rows, right=["rows now"], folds=["load method", "bookmark"], less=["bookmark"])
+    for each in facts["streams"]:
+        if masked := ", ".join(f"{path} ({mask})" for path, mask in each["masked"].items()):
+            out.print(f"masked in {each['stream']}: {masked}", soft_wrap=True, markup=False)
     for number, streams in enumerate(facts["processes"] or (), 1):
         out.print(f"process {number} of the tap: {', '.join(streams)}", soft_wrap=True, markup=False)
     if facts["skipped"]:

@@ -38,6 +38,10 @@ class Masking:
         schema, self._fields[message.stream] = self._masks.masked_schema(names, message.schema)
         return replace(message, schema=schema)
 
+    def fields(self, stream: str, schema: Any) -> dict[str, str]:
+        """The masks of the fields that a stream's JSON Schema declares, by their dotted paths."""
+        return self._masks.fields(self._pipeline.names_of(stream), schema) if self._masks else {}
+
     def of_table(self, stream: str, keys: Iterable[str]) -> dict[str, str]:
         """How the values of a stream's table are masked, as a commit says it: `TableChange.masks`."""
         if not self._masks or not self._masks.are_for(self._pipeline.names_of(stream)):

@@ -58,6 +58,12 @@ class Masks:
         masks = self._of(names)
         return masked_schema(schema, masks.members) if masks else (schema, set())
 
+    def fields(self, names: Sequence[str], schema: Any) -> dict[str, str]:
+        """The masks of the fields that a JSON Schema declares, by their dotted paths."""
+        masks = self._of(names)
+        masked = {path: masks.members.of(path) for path in fields_of(schema)} if masks else {}
+        return {path: action for path, action in masked.items() if action != KEEP}
+
     def lines(self, names: Sequence[str], data: bytes, prefix: bytes | None) -> bytes:
         """Whole RECORD lines, masked. Those that cannot be read become lines that say so, and are rejects."""
         masks = self._of(names)

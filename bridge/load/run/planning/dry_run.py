@@ -120,7 +120,7 @@ def _facts(plan: RunPlan, skipped: list[str], notes: list[str]) -> tuple[TablePl
         "state": state,
         "processes": [list(group.streams) for group in division.groups] if division else None,
         "skipped": skipped,
-        "streams": [_stream(plan.snapshot, stream, state) for stream in streams],
+        "streams": [_stream(plan.snapshot, stream, state) | _masked(planner, stream) for stream in streams],
         "warnings": [
             *notes,
             *_outlook(plan.snapshot, streams),
@@ -177,6 +177,11 @@ def _texts(plan: RunPlan, planner: TablePlanner) -> Iterator[str]:
 def _outlook(snapshot: Snapshot, streams: Sequence[StreamPlan]) -> list[str]:
     """Say what later runs do by default, with streams whose replication nobody declares."""
     return outlook(stream for stream in streams if stream.usual == UPSERT or not snapshot.table(stream.names))
+
+
+def _masked(planner: TablePlanner, stream: StreamPlan) -> dict[str, Any]:
+    entry = planner.streams.entries.get(stream.name)
+    return {"masked": planner.streams.masking.fields(stream.name, entry.get("schema")) if entry else {}}
 
 
 def _stream(snapshot: Snapshot, stream: StreamPlan, state: Any) -> dict[str, Any]:
