@@ -534,11 +534,10 @@ def test_a_dry_run_shows_what_is_masked(people: People) -> None:
     """Of the catalog, nested fields, too."""
     people.discovers()
     people.sends(SCHEMA)
-    masked = {
-        **{"email": "hash", "phone": "redact", "iban": "last4", "note": "drop", "birth": "year", "card": "redact"},
-        **{"contact.email": "hash", "work.email": "hash"},
-    }
-    planned = json.loads(people.project.command("run", "--dry-run", "--json").out)
+    masked = {"email": "hash", "phone": "redact", "iban": "last4", "note": "drop", "birth": "year", "card": "redact"}
+    masked |= {"contact.email": "hash", "work.email": "hash"}
+    assert people.project.command("discover", "shop").code == 0
+    planned = people.project.command("run", "--dry-run", "--json").json
     assert planned["streams"][0]["masked"] == masked
     assert "masked in people: email (hash), phone (redact)" in people.project.command("run", "--dry-run").out
 
@@ -554,6 +553,6 @@ def test_sql_sees_masked_values(people: People) -> None:
     assert done.code == 0, done.err
     assert people.leaks() == []
     rows = duckdb.sql(f"SELECT * FROM read_parquet('{people.project.lake}/shop/people/*.parquet')").fetchall()
-    assert rows == [(1, code("SECRET1@x.de"), "***", 1985)]
+    assert [row[:4] for row in rows] == [(1, code("SECRET1@x.de"), "***", 1985)]
     shown = people.project.command("sql", "SELECT next, n, first FROM by_year", "--json").out
     assert json.loads(shown) == {"next": 1985, "n": 1, "first": code("SECRET1@x.de")}
