@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bridge.lake.commit.committer import Committer
+from bridge.lake.log import Snapshot
 from bridge.load.run.accounting import Accounting
 from bridge.load.run.checks.table_guard import Guard, without_limits
-from bridge.load.run.streams import StreamProgress
+from bridge.load.run.streams import StreamProgress, Streams
 from bridge.load.run.tables.column_plan import IncomingSchema
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
@@ -44,6 +45,8 @@ class Tables(TablePlanner):
         existing: Collection[str] = (),
     ) -> None:
         self._opened, self._incoming, self._existing = opened, incoming, existing
+        pipeline = inline_pipeline(name="p", bucket="nowhere", tap="tap", load_method="auto", environ={})
+        self.streams = Streams(pipeline, None, Snapshot())
 
     def open(self, message: Schema) -> Opened:
         return self._opened(message)

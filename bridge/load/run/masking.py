@@ -25,26 +25,27 @@ class Masking:
     def __init__(self, pipeline: Pipeline, *, is_narrowed: bool = False) -> None:
         self._pipeline, self._is_narrowed = pipeline, is_narrowed
         self._masks = Masks(pipeline.mask, pipeline.mask_key or "")
+        self._is_on = bool(self._masks)
         self._fields: dict[str, set[str]] = {}
 
     def _mask_of(self, stream: str, name: str) -> str:
-        return self._masks.of(self._pipeline.names_of(stream), name) if self._masks else _KEEP
+        return self._masks.of(self._pipeline.names_of(stream), name) if self._is_on else _KEEP
 
     def schema(self, message: Schema) -> Schema:
         """The SCHEMA of the masked records."""
         names = self._pipeline.names_of(message.stream)
-        if not self._masks or not self._masks.are_for(names):
+        if not self._is_on or not self._masks.are_for(names):
             return message
         schema, self._fields[message.stream] = self._masks.masked_schema(names, message.schema)
         return replace(message, schema=schema)
 
     def fields(self, stream: str, schema: Any) -> dict[str, str]:
         """The masks of the fields that a stream's JSON Schema declares, by their dotted paths."""
-        return self._masks.fields(self._pipeline.names_of(stream), schema) if self._masks else {}
+        return self._masks.fields(self._pipeline.names_of(stream), schema) if self._is_on else {}
 
     def of_table(self, stream: str, keys: Iterable[str]) -> dict[str, str]:
         """How the values of a stream's table are masked, as a commit says it: `TableChange.masks`."""
-        if not self._masks or not self._masks.are_for(self._pipeline.names_of(stream)):
+        if not self._is_on or not self._masks.are_for(self._pipeline.names_of(stream)):
             return {}
         hashed = {name: _HASH for name in keys if self._mask_of(stream, name) == _HASH}
         id_ = str(self._masks.facts["key"])
@@ -63,8 +64,10 @@ class Masking:
 
     def records(self, message: Records) -> Records:
         """RECORD lines, masked; rows of a file of Arrow become lines."""
+        if not self._is_on:
+            return message
         names = self._pipeline.names_of(message.stream)
-        if not self._masks or not self._masks.are_for(names):
+        if not self._masks.are_for(names):
             return message
         data, prefix = bytes(message.data), message.prefix
         if message.arrow:
@@ -75,15 +78,15 @@ class Masking:
 
     def noise(self, message: Noise) -> Noise:
         """A line that is no message: of a pipeline that masks anything, only its length stays."""
-        return replace(message, raw=Masks.noise(message.raw)) if self._masks else message
+        return replace(message, raw=Masks.noise(message.raw)) if self._is_on else message
 
     def unsupported(self, message: Unsupported) -> Unsupported:
         """A message of another type: of a pipeline that masks anything, not even the type stays."""
-        return replace(message, type="that Singer does not have") if self._masks else message
+        return replace(message, type="that Singer does not have") if self._is_on else message
 
     def check_state(self, state: Any) -> None:
         """Raise `DataError` for a STATE that shows a value of a masked field."""
-        marks = state.get("bookmarks", state) if self._masks and isinstance(state, dict) else None
+        marks = state.get("bookmarks", state) if self._is_on and isinstance(state, dict) else None
         others = set().union(*self._fields.values())
         for stream in marks if isinstance(marks, dict) else ():
             names = self._pipeline.names_of(stream)
