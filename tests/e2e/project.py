@@ -22,6 +22,7 @@ pipelines:
           - {name: public-users, records: 20}
           - {name: public-orders, records: 10}
     destination: {bucket: lake}
+    mask_key: the key of an example
     views:
       by_active: SELECT active, count(*) AS flights FROM `public-flights` GROUP BY active
     schedule: {cron: "0 */2 * * *"}
@@ -50,6 +51,7 @@ _OLAKE = {"stream": "users", "namespace": "public", "sync_mode": "", "state": {"
 EXTRA: dict[str, dict[str, str]] = {
     "--format meltano": {"state.json": json.dumps({"singer_state": _STATE})},
     "--format olake": {"olake/state.json": json.dumps({"type": "STREAM", "version": 7, "streams": [_OLAKE]})},
+    "--key-file left.txt": {"left.txt": "3\n7\n"},
     "-o models/": {"models/summary.sql": "select 1"},
 }
 """Files that an example with these words reads, or finds beside what it writes."""

@@ -212,7 +212,7 @@ def test_deaths(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
     pipeline = load(shop.project.folder / "bridge.yaml", {"MASK_KEY": KEY}).pipelines["shop"]
 
     def work() -> Any:
-        return forget(LocalStorage(shop.lake), pipeline, "customers", ["42"])
+        return forget(LocalStorage(shop.lake), pipeline, shop.project.folder / ".singer-bridge", "customers", ["42"])
 
     step, is_killed = 0, True
     while is_killed:

@@ -32,8 +32,8 @@ def forget(selection: Selection, *, stream: str, keys: tuple[str, ...], key_file
     keys under `mask_key`, never the keys. Whatever interrupts it, the same command again finishes it.
 
     \b
-    singer-bridge forget crm -s customers --key 42 --dry-run
-    singer-bridge forget --all -s customers --key-file left.txt --yes
+    singer-bridge forget flights -s public-users --key 7 --dry-run
+    singer-bridge forget --all -s public-users --key-file left.txt --yes
     """
     from bridge.load.maintain.forget.forget import forget as take_out
     from bridge.load.maintain.forget.forget import outlook
@@ -42,14 +42,14 @@ def forget(selection: Selection, *, stream: str, keys: tuple[str, ...], key_file
     answer.require_consent("to forget all the same: --yes; --dry-run shows it")
     for chosen in selection.pipelines():
         pipeline = chosen.with_names
-        storage, _ = committed(pipeline)
+        storage, _ = committed(pipeline, required=not selection.everything)
         if not answer.dry_run:
             StateStore.at(storage, pipeline.name).refuse_if_held()
-        receipt = outlook(storage, pipeline, stream, texts, required=not selection.everything)
+        receipt = outlook(storage, pipeline, chosen.home, stream, texts, required=not selection.everything)
         if receipt is not None:
             _print(receipt, answer)
             if answer.goes_ahead("forget it for good? No rollback brings it back."):
-                receipt, notes = take_out(storage, pipeline, stream, texts)
+                receipt, notes = take_out(storage, pipeline, chosen.home, stream, texts)
                 _tell(receipt, notes, answer)
             receipts.append(receipt | {"dry_run": answer.dry_run})
     if not receipts:

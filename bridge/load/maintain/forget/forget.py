@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ from bridge.errors import CommitLost, SettingsError
 from bridge.lake.commit.committer import FILES_CHANGED, Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.file_records import FileAdd, RejectFile
-from bridge.lake.log import Log
+from bridge.lake.log import Log, Snapshot
 from bridge.lake.ownership import owners_of
 from bridge.lake.records import TableChange
 from bridge.lake.storage import Storage
@@ -33,9 +34,11 @@ from bridge.load.maintain.pieces import Piece, columns_of_table, lacking_columns
 from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import read
 from bridge.load.run.checks.forgotten import columns_in
+from bridge.load.run.streams import Streams
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
 from bridge.load.spark.at_need import spark_at_need
+from bridge.load.tap.source import Source
 from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.task import write_empty
@@ -46,7 +49,7 @@ _NO_KEY = "the receipt has codes of the keys: make one with `openssl rand -hex 3
 
 
 def outlook(
-    storage: Storage, pipeline: Pipeline, stream: str, texts: Sequence[str], *, required: bool = True
+    storage: Storage, pipeline: Pipeline, home: Path, stream: str, texts: Sequence[str], *, required: bool = True
 ) -> dict[str, Any] | None:
     """The receipt that `forget` would write; nothing is changed. None, unless `required`, if nothing is of the stream.
 
@@ -56,25 +59,27 @@ def outlook(
     snapshot = log.snapshot(log.latest())
     if not required and not Survey.is_of(pipeline, snapshot, stream):
         return None
-    receipt, survey = _begun(log, pipeline, stream, texts, snapshot)
+    receipt, survey = _begun(log, pipeline, home, stream, texts, snapshot)
     _note(receipt, survey.occurrences())
     return receipt.to_json()
 
 
-def forget(storage: Storage, pipeline: Pipeline, stream: str, texts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def forget(
+    storage: Storage, pipeline: Pipeline, home: Path, stream: str, texts: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
     """Forget keys, as an operator writes them; returns the receipt, which is in the bucket, and what recovery did.
 
     Raises `PipelineHeld` while a run is alive, `SettingsError` if rows cannot be found by such a key.
     """
     with open_pipeline(storage, pipeline.name) as committer:
-        receipt, survey = _begun(committer.log, pipeline, stream, texts, committer.snapshot)
+        receipt, survey = _begun(committer.log, pipeline, home, stream, texts, committer.snapshot)
         notes, occurrences = committer.notes, survey.occurrences()
         _note(receipt, occurrences)
         if occurrences.changes_tables:
             receipt.commits.append(_commit(committer, pipeline, survey, occurrences, receipt))
     # Opened again, as that deletes pending files of no half loaded table. What the commit removed is of no table now.
     with open_pipeline(storage, pipeline.name) as committer:
-        occurrences = Survey(committer.log, pipeline, committer.snapshot, stream, survey.keys).occurrences()
+        occurrences = Survey(committer.log, pipeline, committer.snapshot, survey.columns, survey.keys).occurrences()
         if occurrences.changes_tables:
             hint = "run the same command again"
             raise CommitLost("a run brought rows of the key meanwhile", hint=hint, stream=stream)
@@ -87,14 +92,18 @@ def forget(storage: Storage, pipeline: Pipeline, stream: str, texts: Sequence[st
     return receipt.to_json(), notes
 
 
-def _begun(log: Log, pipeline: Pipeline, stream: str, texts: Sequence[str], snapshot: Any) -> tuple[Receipt, Survey]:
+def _begun(
+    log: Log, pipeline: Pipeline, home: Path, stream: str, texts: Sequence[str], snapshot: Snapshot
+) -> tuple[Receipt, Survey]:
     if not pipeline.mask_key:
         raise SettingsError("to forget needs mask_key", hint=_NO_KEY)
-    columns = columns_in(pipeline, snapshot, stream)
+    catalog = Source(pipeline, home).catalogs.read()
+    declared = Streams(pipeline, catalog, snapshot).expected(pipeline.names_of(stream)[0]).keys
+    columns = columns_in(pipeline, snapshot, stream, declared)
     keys = read_keys(texts, len(next(iter(columns.values()))))
     codes = Masks(pipeline.mask, pipeline.mask_key)
     receipt = Receipt(pipeline.name, stream, sorted(codes.code(*one) for one in keys))
-    return receipt, Survey(log, pipeline, snapshot, stream, keys)
+    return receipt, Survey(log, pipeline, snapshot, columns, keys)
 
 
 def _note(receipt: Receipt, occurrences: Occurrences) -> None:

@@ -21,7 +21,7 @@ from bridge.lake.schemas import columns_of
 from bridge.lake.storage.parallel import parallel_map
 from bridge.load.maintain.forget.keys import Key, Target
 from bridge.load.maintain.rejects.survey import Criteria, find, orphans, read
-from bridge.load.run.checks.forgotten import columns_in, field_of
+from bridge.load.run.checks.forgotten import field_of
 from bridge.load.write.rejects import raw_of
 from bridge.protocol.mask.masks import Masks
 from bridge.protocol.schema.json_schema import source
@@ -65,12 +65,20 @@ class Survey:
     Raises `SettingsError` if rows cannot be found by the key: no table, no key, another mask than `hash`.
     """
 
-    def __init__(self, log: Log, pipeline: Pipeline, snapshot: Snapshot, stream: str, keys: Iterable[Key]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        pipeline: Pipeline,
+        snapshot: Snapshot,
+        columns: Mapping[str, tuple[str, ...]],
+        keys: Iterable[Key],
+    ) -> None:
+        """`columns`: as `columns_in` says it."""
         self._log, self._storage, self._pipeline, self._snapshot = log, log.storage, pipeline, snapshot
         self._masks = Masks(pipeline.mask, pipeline.mask_key or "")
         self.keys = list(keys)
-        self.columns = columns_in(pipeline, snapshot, stream)
-        targets = [self._target(name, columns, self.keys) for name, columns in self.columns.items()]
+        self.columns = columns
+        targets = [self._target(name, names, self.keys) for name, names in columns.items()]
         self.targets = {target.stream: target for target in targets}
         self._views = [view for view in read_views(pipeline.views) if self._root(view) in self.targets]
         self._closed = dict(self._closed_tables())

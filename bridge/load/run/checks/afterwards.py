@@ -27,7 +27,7 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     after = plan.committer.snapshot
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     result.differ(*missing, *_expired(plan, catalog))
-    result.warnings += came_again(plan.committer.log, pipeline, before, after)
+    result.warnings += came_again(plan.committer.log, plan.tables.streams, before, after)
     if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)
         seen = Seen(plan.tables.streams, before, after, piped=is_piped)

@@ -19,6 +19,7 @@ from bridge.lake.log import Log, Snapshot
 from bridge.lake.paths import folder_name, pipeline_key
 from bridge.lake.schemas import columns_of
 from bridge.lake.storage import Storage
+from bridge.load.run.streams import Streams
 from bridge.protocol.mask.masks import Masks
 from bridge.protocol.schema.json_schema import source
 from bridge.settings.options import Pipeline
@@ -49,15 +50,18 @@ def _read(storage: Storage, key: str) -> tuple[str, Mapping[str, Any]]:
     return (str(body.get("stream")), keys) if isinstance(keys, dict) else ("", {})
 
 
-def columns_in(pipeline: Pipeline, snapshot: Snapshot, stream: str) -> dict[str, tuple[str, ...]]:
+def columns_in(
+    pipeline: Pipeline, snapshot: Snapshot, stream: str, declared: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
     """By stream with a table, the columns that have a key of `stream`: its own key, and those of its relations.
 
-    Raises `SettingsError` if there is no such table at all, or its key is not known.
+    `declared`: the key that the tap declares, for a table whose rows are not merged by one. Raises `SettingsError` if
+    there is no such table at all, or its key is not known.
     """
     columns = dict[str, tuple[str, ...]]()
     table = snapshot.table(pipeline.names_of(stream))
     if table is not None and table.schema is not None:
-        key = pipeline.stream(stream).key_properties or table.key
+        key = pipeline.stream(stream).key_properties or table.key or tuple(declared)
         if not key:
             hint = "set key_properties for it under streams: the columns by which its rows are found"
             raise SettingsError("the stream has no key", hint=hint, stream=stream)
@@ -81,15 +85,16 @@ def field_of(schema: pa.Schema, column: str, stream: str) -> pa.Field:
     raise SettingsError("the table has no such column to find rows by", hint=hint, stream=stream, key=column)
 
 
-def came_again(log: Log, pipeline: Pipeline, before: Snapshot, after: Snapshot) -> Iterator[str]:
+def came_again(log: Log, streams: Streams, before: Snapshot, after: Snapshot) -> Iterator[str]:
     """A warning for each table to which commits after `before` brought rows of forgotten keys."""
+    pipeline = streams.pipeline
     if not pipeline.mask_key or after.n == before.n:
         return
     folder = pipeline_key(log.pipeline, "forgotten")
     for name in sorted(one for one in log.storage.list(folder) if not one.endswith(_RECEIPT)):
         stream, codes = _read(log.storage, f"{folder}/{name}")
         try:
-            columns = columns_in(pipeline, after, stream) if codes else {}
+            columns = columns_in(pipeline, after, stream, streams[stream].keys) if codes else {}
             for table, key in columns.items():
                 if count := len(_codes(log, pipeline, before, after, table, key) & codes.keys()):
                     remedy = f"singer-bridge forget {pipeline.name} -s {shlex.quote(stream)}"
