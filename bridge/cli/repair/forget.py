@@ -65,7 +65,7 @@ def _lines(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+        return [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         hint = "give a text file with one key on each line"
         raise SettingsError("--key-file cannot be read", hint=hint, file=file) from error
@@ -82,6 +82,7 @@ def _print(receipt: dict[str, Any], answer: Answer) -> None:
     lines += [f"{name}: its half loaded table starts again" for name in receipt["staged"]]
     lines += [count_of(receipt["rejects"], "reject")] if receipt["rejects"] else []
     lines += [f"{count_of(receipt['old_files'], 'file')} that tables gave up"] if receipt["old_files"] else []
+    lines += [f"not searched: {text}" for text in receipt["not_searched"] if ": " in text]
     for line in lines or ["nothing of it is in tables, rejects, or files that they gave up"]:
         console(err=True).print(f"{receipt['pipeline']}: {line}", markup=False, soft_wrap=True)
 

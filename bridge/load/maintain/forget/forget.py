@@ -33,7 +33,8 @@ from bridge.load.maintain.forget.survey import Occurrences, Survey
 from bridge.load.maintain.pieces import Piece, columns_of_table, lacking_columns, merge
 from bridge.load.maintain.rejects.rewrite import rewritten
 from bridge.load.maintain.rejects.survey import read
-from bridge.load.run.checks.forgotten import columns_in
+from bridge.load.run.checks.forgotten import columns_in, has_table, related_to
+from bridge.load.run.scratch import Scratch
 from bridge.load.run.streams import Streams
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
@@ -42,7 +43,6 @@ from bridge.load.tap.source import Source
 from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.task import write_empty
-from bridge.protocol.mask.masks import Masks
 from bridge.settings.options import Pipeline
 
 _NO_KEY = "the receipt has codes of the keys: make one with `openssl rand -hex 32`, and write mask_key: ${MASK_KEY}"
@@ -57,7 +57,8 @@ def outlook(
     """
     log = Log(storage, pipeline.name)
     snapshot = log.snapshot(log.latest())
-    if not required and not Survey.is_of(pipeline, snapshot, stream):
+    related = [stream, *(other for other, _ in related_to(pipeline, stream))]
+    if not required and not any(has_table(pipeline, snapshot, one) for one in related):
         return None
     receipt, survey = _begun(log, pipeline, home, stream, texts, snapshot)
     _note(receipt, survey.occurrences())
@@ -86,8 +87,16 @@ def forget(
         receipt.old_files = len(occurrences.old)
         if not occurrences.is_empty:
             _seal(committer, receipt)
-        for key in (*occurrences.old, *occurrences.old_rejects):
+        for key, rest in occurrences.old_rejects.items():
+            if rest:
+                storage.write(key, rest)
+            else:
+                storage.delete(key)
+        for key in occurrences.old:
             storage.delete(key)
+        scratch = Scratch(home, pipeline, committer.run)
+        scratch.prepare(storage)  # deletes what dead runs left on this machine
+        scratch.delete()
         keep(storage, receipt, committer.run)
     return receipt.to_json(), notes
 
@@ -100,10 +109,11 @@ def _begun(
     catalog = Source(pipeline, home).catalogs.read()
     declared = Streams(pipeline, catalog, snapshot).expected(pipeline.names_of(stream)[0]).keys
     columns = columns_in(pipeline, snapshot, stream, declared)
-    keys = read_keys(texts, len(next(iter(columns.values()))))
-    codes = Masks(pipeline.mask, pipeline.mask_key)
-    receipt = Receipt(pipeline.name, stream, sorted(codes.code(*one) for one in keys))
-    return receipt, Survey(log, pipeline, snapshot, columns, keys)
+    survey = Survey(log, pipeline, snapshot, columns, read_keys(texts, len(columns[0][1])))
+    receipt = Receipt(pipeline.name, stream, sorted({survey.code_of(key) for key in survey.keys}))
+    receipt.streams = sorted(survey.tables.keys() | survey.targets.keys())
+    receipt.not_searched += survey.left
+    return receipt, survey
 
 
 def _note(receipt: Receipt, occurrences: Occurrences) -> None:
@@ -157,7 +167,7 @@ def _without(
     committer: Committer, context: WriteContext, survey: Survey, name: str, files: dict[str, int]
 ) -> TableChange:
     """The change of a table whose files are written anew without the rows of the keys."""
-    table, (target, fields) = committer.snapshot.tables[name], survey.tables[name]
+    table, target = committer.snapshot.tables[name], survey.tables[name]
     columns, lacking = columns_of_table(committer, table), lacking_columns(committer.log, table, list(files))
     adds: list[FileAdd] = []
     for seq, (file, rows) in enumerate(files.items(), 1):
@@ -173,7 +183,7 @@ def _without(
             live.stale,
             lacking[file],
         )
-        adds += merge(context, seq, piece, columns, lambda part: pc.invert(target.among(part, fields)))
+        adds += merge(context, seq, piece, columns, lambda part: pc.invert(target.among(part)))
     if not adds and len(files) == len(table.files):
         adds = [write_empty(context, len(files) + 1, name, columns).add()]
     shared = owners_of(committer.storage, table.folder)[1]

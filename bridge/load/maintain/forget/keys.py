@@ -1,13 +1,12 @@
-"""The keys that are to be forgotten: as texts, as values of columns, and as codes for a receipt."""
+"""The keys that are to be forgotten: as texts, as values of columns, and as words of lines that nobody can read."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -15,18 +14,18 @@ import pyarrow.compute as pc
 
 from bridge.errors import SettingsError
 from bridge.exact_json import NotJson, loads
+from bridge.load.run.checks.forgotten import value_of
 from bridge.protocol.mask.masks import Masks
 
 Key = tuple[str, ...]
 """The texts of the values of one key, in the order of its columns."""
-_WHOLE = re.compile(r"-?[0-9]+")
-_BOOLEANS = {"true": True, "false": False}
+_WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
 def read_keys(texts: Iterable[str], parts: int) -> list[Key]:
     """The keys that an operator gives: one value, or of a key of several columns a JSON array of them.
 
-    Raises `SettingsError` for a key that has not so many values.
+    Raises `SettingsError` for a key that has not so many values, or that is empty.
     """
     keys = list(dict.fromkeys(_read(text, parts) for text in texts))
     if not keys:
@@ -35,8 +34,10 @@ def read_keys(texts: Iterable[str], parts: int) -> list[Key]:
 
 
 def _read(text: str, parts: int) -> Key:
+    if not text.strip():
+        raise SettingsError("a key is empty", hint="it would be looked for in each line that cannot be read")
     if parts == 1:
-        return (text,)
+        return (text.strip(),)
     try:
         values = loads(text)
     except NotJson:
@@ -44,33 +45,82 @@ def _read(text: str, parts: int) -> Key:
     if not isinstance(values, list) or len(values) != parts or any(isinstance(one, (dict, list)) for one in values):
         hint = f"the key has {parts} columns: write a JSON array, such as --key '[42, \"de\"]'"
         raise SettingsError("a key has another number of values than its columns", hint=hint)
-    return tuple("null" if one is None else Masks.text_of(one) for one in values)
+    if None in values:
+        raise SettingsError("a part of a key is null", hint="a row with such a key is nobody's: give its other columns")
+    return tuple(Masks.text_of(one) for one in values)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Columns by which rows of the keys are found in one table. `columns`: as the tap names them."""
+
+    columns: tuple[str, ...]
+    fields: tuple[tuple[str, ...], ...]
+    """For each column its names in the table: where types were mixed, it has several."""
+    texts: Mapping[Key, tuple[frozenset[str], ...]]
+    """By key, for each column the texts that its values may have: as given, or hashed where the settings mask it."""
+
+    @cached_property
+    def _singles(self) -> frozenset[str]:
+        """All texts, if the key has one column."""
+        return (
+            frozenset().union(*(parts[0] for parts in self.texts.values())) if len(self.columns) == 1 else frozenset()
+        )
+
+    def among(self, rows: pa.Table) -> Any:
+        """Booleans that say which rows are of one of the keys."""
+        if self._singles:
+            return _is_one(rows, self.fields[0], self._singles)
+        met = _none(rows)
+        for parts in self.texts.values():
+            of_key = None
+            for names, texts in zip(self.fields, parts, strict=True):
+                is_one = _is_one(rows, names, texts)
+                of_key = is_one if of_key is None else pc.and_(of_key, is_one)
+            met = pc.or_(met, of_key)
+        return met
+
+    def can_search(self, names: Iterable[str]) -> bool:
+        """Whether a file with these columns shows the keys of its rows."""
+        existing = set(names)
+        return all(existing & set(each) for each in self.fields)
+
+    def has(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record, as the tap sent it, is of one of the keys."""
+        values = [_text(record.get(column)) for column in self.columns]
+        if self._singles:
+            return values[0] in self._singles
+        return any(all(value in part for value, part in zip(values, key, strict=True)) for key in self.texts.values())
+
+    def has_words(self, raw: bytes) -> bool:
+        """Whether a line that nobody can read has the words of a key."""
+        words = set(_WORD.findall(raw))
+        if self._singles:
+            return any(_is_in(text, raw, words) for text in self._singles)
+        return any(all(any(_is_in(one, raw, words) for one in part) for part in key) for key in self.texts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream whose rows are of the keys, by these columns as the tap names them; its table has them as `fields`."""
+    """A table in which rows of the keys may be, and the ways to find them."""
 
-    stream: str
-    columns: tuple[str, ...]
-    fields: tuple[str, ...]
-    texts: Mapping[Key, tuple[frozenset[str], ...]]
-    """By key, for each column the texts that its values may have: as given, or hashed where the settings mask it."""
+    ways: list[Way] = field(default_factory=list)
 
-    def among(self, rows: pa.Table, fields: Sequence[str] | None = None) -> Any:
-        """Booleans that say which rows are of one of the keys; `fields`: the columns, if they have other names here."""
-        fields = fields or self.fields
-        if not set(fields) <= set(rows.column_names):
-            return pa.chunked_array([pa.repeat(False, len(rows))])
-        met = None
-        for parts in self.texts.values():
-            of_key = None
-            for name, texts in zip(fields, parts, strict=True):
-                column = rows.column(name)
-                is_one = pc.is_in(column, _values(texts, column.type))
-                of_key = is_one if of_key is None else pc.and_(of_key, is_one)
-            met = of_key if met is None else pc.or_(met, of_key)
+    def among(self, rows: pa.Table) -> Any:
+        """Booleans that say which rows are of one of the keys."""
+        met = _none(rows)
+        for way in self.ways:
+            met = pc.or_(met, way.among(rows))
         return met
+
+    @property
+    def fields(self) -> set[str]:
+        """The table's columns that are looked at."""
+        return {name for way in self.ways for names in way.fields for name in names}
+
+    def can_search(self, names: Sequence[str]) -> bool:
+        """Whether a file with these columns shows the keys of its rows."""
+        return all(way.can_search(names) for way in self.ways)
 
     def has(self, raw: bytes) -> bool:
         """Whether a line of the tap is of one of the keys; one that cannot be read, if it has the words of a key."""
@@ -79,42 +129,38 @@ class Target:
         except NotJson:
             message = None
         record = message.get("record") if isinstance(message, dict) else None
-        if not isinstance(record, dict):
-            return any(all(any(_has_word(raw, text) for text in part) for part in key) for key in self.texts.values())
-        values = [_text(record.get(column)) for column in self.columns]
-        return any(all(value in part for value, part in zip(values, key, strict=True)) for key in self.texts.values())
+        return any(way.has(record) if isinstance(record, dict) else way.has_words(raw) for way in self.ways)
+
+
+def _none(rows: pa.Table) -> Any:
+    return pa.chunked_array([pa.repeat(False, len(rows))])
+
+
+def _is_one(rows: pa.Table, names: Iterable[str], texts: Iterable[str]) -> Any:
+    """Booleans that say in which rows one of these columns has one of these values."""
+    met = _none(rows)
+    for name in names:
+        if name in rows.column_names:
+            column = rows.column(name)
+            met = pc.or_(met, pc.is_in(column, _values(texts, column.type)))
+    return met
+
+
+def _values(texts: Iterable[str], type_: pa.DataType) -> pa.Array:
+    """The values of a type that have one of these texts."""
+    values = [value_of(text, type_) for text in texts]
+    return pa.array([value for value in values if value is not None], type_)
 
 
 def _text(value: Any) -> str | None:
     return None if value is None or isinstance(value, (dict, list)) else Masks.text_of(value)
 
 
-def _has_word(raw: bytes, text: str) -> bool:
-    return re.search(rb"(?<![0-9A-Za-z])%s(?![0-9A-Za-z])" % re.escape(text.encode()), raw) is not None
-
-
-def _values(texts: Iterable[str], type_: pa.DataType) -> pa.Array:
-    """The values of a type that have one of these texts."""
-    values = []
-    for text in texts:
-        with suppress(KeyError, ValueError, InvalidOperation, pa.ArrowException, OverflowError):
-            values.append(pa.scalar(_value(text, type_), type_))
-    return pa.array([value.as_py() for value in values], type_)
-
-
-def _value(text: str, type_: pa.DataType) -> Any:
-    if pa.types.is_string(type_):
-        return text
-    if pa.types.is_integer(type_) and _WHOLE.fullmatch(text):
-        return int(text)
-    if pa.types.is_decimal(type_):
-        return Decimal(text)
-    if pa.types.is_floating(type_):
-        return float(text)
-    if pa.types.is_boolean(type_):
-        return _BOOLEANS[text]
-    if pa.types.is_date(type_):
-        return date.fromisoformat(text)
-    if pa.types.is_timestamp(type_):
-        return datetime.fromisoformat(text.replace("Z", "+00:00"))
-    raise ValueError(text)
+def _is_in(text: str, raw: bytes, words: set[bytes]) -> bool:
+    data = text.encode()
+    if data in words:
+        return True
+    if _WORD.fullmatch(data):
+        return False
+    forms = {data, json.dumps(text)[1:-1].encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()}
+    return any(re.search(rb"(?<![0-9A-Za-z])%s(?![0-9A-Za-z])" % re.escape(form), raw) for form in forms)

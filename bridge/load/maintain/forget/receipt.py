@@ -13,6 +13,7 @@ from bridge.load.run.checks.forgotten import receipt_key, remember
 NOT_SEARCHED = (
     "logs of runs, which are kept for retention.logs",
     "statistics in the logs of Delta and Iceberg tables about versions that can no longer be read",
+    "values of partitions, which are in the names of folders and in commit records",
     "copies of the bucket, and versions that the store itself keeps",
 )
 """For people: places that no verb of ours looks at."""
@@ -27,6 +28,8 @@ class Receipt:
     keys: list[str]
     """Their codes."""
     at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    streams: list[str] = field(default_factory=list)
+    """The tables that were searched."""
     searched: int = 0
     """Files that were read."""
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
