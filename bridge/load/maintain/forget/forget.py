@@ -10,7 +10,6 @@ rollback to a commit before n is refused from then on where it would need a file
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,7 @@ from bridge.load.run.scratch import Scratch
 from bridge.load.run.streams import Streams
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tables.views import ViewTables
-from bridge.load.spark.at_need import spark_at_need
+from bridge.load.spark.at_need import SparkAtNeed
 from bridge.load.tap.source import Source
 from bridge.load.write.context import WriteContext
 from bridge.load.write.layout import TableLayout
@@ -77,7 +76,7 @@ def forget(
         notes, occurrences = committer.notes, survey.occurrences()
         _note(receipt, occurrences)
         if occurrences.changes_tables:
-            receipt.commits.append(_commit(committer, pipeline, survey, occurrences, receipt))
+            receipt.commits.append(_commit(committer, pipeline, home, survey, occurrences, receipt))
     # Opened again, as that deletes pending files of no half loaded table. What the commit removed is of no table now.
     with open_pipeline(storage, pipeline.name) as committer:
         occurrences = Survey(committer.log, pipeline, committer.snapshot, survey.columns, survey.keys).occurrences()
@@ -126,18 +125,20 @@ def _note(receipt: Receipt, occurrences: Occurrences) -> None:
 
 
 def _commit(
-    committer: Committer, pipeline: Pipeline, survey: Survey, occurrences: Occurrences, receipt: Receipt
+    committer: Committer, pipeline: Pipeline, home: Path, survey: Survey, occurrences: Occurrences, receipt: Receipt
 ) -> int:
     """Commit tables, views, half loaded tables and rejects without the rows; returns the commit's number."""
     snapshot, storage = committer.snapshot, committer.storage
     planner = TablePlanner(storage, pipeline, snapshot, None, full=False, append=False)
     layouts = {name: _layout(pipeline, committer, name) for name in occurrences.tables}
-    context = WriteContext.of(pipeline, storage.uri, committer.run, committer.generation, planner.layouts | layouts)
+    scratch = Scratch(home, pipeline, committer.run)
+    run = committer.run, committer.generation, planner.layouts | layouts
+    context = WriteContext.of(pipeline, storage.uri, *run, str(scratch.spool))
     changes = {name: _without(committer, context, survey, name, files) for name, files in occurrences.tables.items()}
-    with tempfile.TemporaryDirectory(prefix="singer-bridge-") as spool:
-        context = replace(context, spool=spool)
-        with spark_at_need(pipeline, context) as in_spark:
-            views = ViewTables(pipeline, committer, context, planner, in_spark) if pipeline.views else None
+    scratch.prepare(storage)
+    try:
+        with SparkAtNeed(pipeline, scratch.spark, context) as spark:
+            views = ViewTables(pipeline, committer, context, planner, spark.in_spark) if pipeline.views else None
             context.layouts.update(planner.layouts | layouts)
             for change in _changed_views(views, changes, len(changes)) if views else ():
                 receipt.tables.setdefault(change.stream, {"rows": 0, "files": len(change.removes)})
@@ -153,6 +154,8 @@ def _commit(
             )
             if views:
                 views.committed(list(changes.values()))
+    finally:
+        scratch.delete()
     StreamFiles(committer.log, snapshot).follow(committer.snapshot)
     return record.n
 
