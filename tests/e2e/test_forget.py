@@ -21,6 +21,7 @@ from bridge.operate.verify.check import verify
 from bridge.settings.load import load
 from tests.e2e.conftest import Project
 from tests.support.dying import die_at
+from tests.support.s3server import S3Server
 
 pytestmark = [pytest.mark.timeout(1200)]
 MARK = b"PERSON42"
@@ -519,3 +520,32 @@ def test_a_null_is_no_key(shop: Shop) -> None:
     assert "a part of a key is null" in shop.forget("--key", '["de", null]', stream="people", code=2)
     shop.forget("--key", '["de", "null"]', stream="people")
     assert shop.rows("people", "w") == []
+
+
+@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
+def test_a_bucket(shop: Shop, table_format: str) -> None:
+    """The same where files are uploads until a commit, and a view reads them."""
+    with S3Server() as s3:
+        shop.project.environ |= s3.environ
+        shop.to |= {"bucket": f"s3://{s3.bucket('lake')}/team", "format": table_format}
+        shop.write(views={"per_customer": "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id"})
+        shop.play(CUSTOMERS, ORDERS, *map(customer, range(1, 51)), *map(order, range(1, 120)), state(1))
+        changed = [customer(n, " changed") for n in range(30, 60)]
+        shop.play(CUSTOMERS, ORDERS, *changed, *map(order, range(120, 240)), state(2))
+        client = s3.client()
+
+        def leaks() -> list[str]:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket="lake")
+            keys = [one["Key"] for page in pages for one in page.get("Contents", []) if "_delta_log" not in one["Key"]]
+            return [key for key in keys if MARK in client.get_object(Bucket="lake", Key=key)["Body"].read()]
+
+        assert leaks()
+        receipt = shop.forget("--key", "42")
+        rows = {name: facts["rows"] for name, facts in receipt["tables"].items()}
+        assert rows == {"customers": 1, "orders": 4, "per_customer": 0}
+        assert leaks() == []
+        assert not client.list_multipart_uploads(Bucket="lake").get("Uploads")
+        assert shop.command("verify", "shop").code == 0
+        shown = shop.command("sql", "shop", "SELECT count(*) FROM customers", "--json").out
+        assert list(json.loads(shown).values()) == [58]
+        assert shop.command("views", "verify", "shop").code == 0
