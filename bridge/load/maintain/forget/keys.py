@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -136,7 +136,7 @@ def _none(rows: pa.Table) -> Any:
     return pa.chunked_array([pa.repeat(False, len(rows))])
 
 
-def _is_one(rows: pa.Table, names: Iterable[str], texts: Iterable[str]) -> Any:
+def _is_one(rows: pa.Table, names: Iterable[str], texts: frozenset[str]) -> Any:
     """Booleans that say in which rows one of these columns has one of these values."""
     met = _none(rows)
     for name in names:
@@ -146,7 +146,8 @@ def _is_one(rows: pa.Table, names: Iterable[str], texts: Iterable[str]) -> Any:
     return met
 
 
-def _values(texts: Iterable[str], type_: pa.DataType) -> pa.Array:
+@lru_cache(16)
+def _values(texts: frozenset[str], type_: pa.DataType) -> pa.Array:
     """The values of a type that have one of these texts."""
     values = [value_of(text, type_) for text in texts]
     return pa.array([value for value in values if value is not None], type_)
