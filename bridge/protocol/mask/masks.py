@@ -29,6 +29,10 @@ class Masks:
     masks: Mapping[str, str]
     key: str
     _streams: dict[tuple[str, ...], LineMasks | None] = field(default_factory=dict)
+    _values: ValueMasks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._values = ValueMasks(self.key)
 
     def __bool__(self) -> bool:
         return any(action != KEEP for action in self.masks.values())
@@ -77,7 +81,7 @@ class Masks:
     def code(self, *texts: str) -> str:
         """The code of a text, as `hash` stores it; of several texts that of their JSON array."""
         text = texts[0] if len(texts) == 1 else dumps(list(texts)).decode()
-        return str(ValueMasks(self.key).masked(text, HASH, ""))
+        return str(self._values.masked(text, HASH, ""))
 
     @staticmethod
     def noise(line: bytes) -> bytes:

@@ -1,12 +1,11 @@
 //! RECORD lines with some values masked. The other bytes stay as they are; a line that is not plain is odd.
 
 use crate::hmac::Hmac;
-use crate::message::OddLine;
-use crate::scan::{Cursor, Odd, Read};
+use crate::message::{self, OddLine};
+use crate::scan::{Cursor, Odd, Read, DEEPEST};
 
 /// Names of an object that are remembered.
 const MOST_NAMES: usize = 256;
-const DEEPEST: u32 = 96;
 const STARS: &[u8] = b"\"***\"";
 /// Texts that have so many characters keep their last four.
 const LONG: usize = 8;
@@ -177,10 +176,7 @@ impl Masker {
                     .extend_from_slice(&data[self.from..(cursor.at + 1).min(data.len())]);
             } else {
                 self.out.truncate(begun);
-                let end = data[start..]
-                    .iter()
-                    .position(|byte| *byte == b'\n')
-                    .map_or(data.len(), |at| start + at);
+                let end = cursor.line_end(start);
                 self.odd.push([self.lines as u32, start as u32, end as u32]);
                 self.places.push(begun as u64);
                 cursor.at = end;
@@ -191,41 +187,13 @@ impl Masker {
     }
 
     fn line(&mut self, cursor: &mut Cursor, prefix: &[u8]) -> Read<()> {
-        let known = !prefix.is_empty();
-        let (mut kind, mut record, mut more) = (known, known, true);
-        if known {
-            cursor.literal(prefix)?;
-            cursor.space();
-            self.members(cursor, 0, 0)?;
-            more = cursor.more(b'}')?;
-        } else {
-            cursor.space();
-            cursor.expect(b'{')?;
-            cursor.space();
-        }
-        while more {
-            match cursor.name()? {
-                b"type" if !kind => {
-                    kind = true;
-                    cursor.literal(b"\"RECORD\"")?;
-                }
-                b"record" if !record => {
-                    record = true;
-                    self.members(cursor, 0, 0)?;
-                }
-                b"stream" if !known => cursor.value().map(|_| ())?,
-                b"version" => cursor.number().map(|_| ())?,
-                b"time_extracted" => time(cursor)?,
-                _ => return Err(Odd), // another reader leaves out what no message has
-            }
-            more = cursor.more(b'}')?;
-        }
-        cursor.space();
-        if kind && record && cursor.peek() == b'\n' {
-            Ok(())
-        } else {
-            Err(Odd)
-        }
+        message::members(cursor, prefix, |cursor, name| match name {
+            b"record" => self.members(cursor, 0, 0),
+            b"stream" => cursor.value().map(|_| ()),
+            b"version" => cursor.number().map(|_| ()),
+            b"time_extracted" => time(cursor),
+            _ => Err(Odd), // another reader leaves out what no message has
+        })
     }
 
     fn flush(&mut self, data: &[u8], to: usize) {

@@ -39,10 +39,7 @@ impl Rows {
             if self.line(&mut cursor, prefix).is_ok() {
                 self.rows += 1;
             } else {
-                let end = data[start..]
-                    .iter()
-                    .position(|byte| *byte == b'\n')
-                    .map_or(data.len(), |at| start + at);
+                let end = cursor.line_end(start);
                 self.odd.push([self.lines as u32, start as u32, end as u32]);
                 self.cut();
                 cursor.at = end;
@@ -60,55 +57,65 @@ impl Rows {
     }
 
     fn line(&mut self, cursor: &mut Cursor, prefix: &[u8]) -> Read<()> {
-        let known = !prefix.is_empty();
-        let (mut kind, mut record) = (known, known);
-        let mut more = true;
-        if known {
-            cursor.literal(prefix)?;
-            cursor.space();
-            self.record
-                .read(cursor, self.rows, Some(&mut self.others))?;
-            more = cursor.more(b'}')?;
-        } else {
-            cursor.space();
-            cursor.expect(b'{')?;
-            cursor.space();
-        }
-        while more {
-            match cursor.name()? {
-                b"type" if !kind => {
-                    kind = true;
-                    cursor.literal(b"\"RECORD\"")?;
-                }
-                b"record" if !record => {
-                    record = true;
-                    self.record
-                        .read(cursor, self.rows, Some(&mut self.others))?;
-                }
-                b"type" | b"record" => return Err(Odd),
-                b"stream" if known => return Err(Odd),
-                b"version" => once(&mut self.version, self.rows)?.read_whole(cursor)?,
-                b"time_extracted" => once(&mut self.extracted, self.rows)?.read_if_any(cursor)?,
-                _ => {
-                    cursor.value()?;
-                }
-            }
-            more = cursor.more(b'}')?;
-        }
-        cursor.space();
+        members(cursor, prefix, |cursor, name| match name {
+            b"record" => self.record.read(cursor, self.rows, Some(&mut self.others)),
+            b"version" => once(&mut self.version, self.rows)?.read_whole(cursor),
+            b"time_extracted" => once(&mut self.extracted, self.rows)?.read_if_any(cursor),
+            _ => cursor.value().map(|_| ()),
+        })?;
         for column in [&mut self.version, &mut self.extracted] {
             if column.rows == self.rows {
                 column.push_null()?;
             }
-        }
-        if !kind || !record || cursor.peek() != b'\n' {
-            return Err(Odd);
         }
         // This one is what Python takes for no version.
         match &self.version.values {
             Values::Integers(versions) if versions[self.rows] == i64::MIN => Err(Odd),
             _ => Ok(()),
         }
+    }
+}
+
+/// Read one line, a RECORD: `member` reads each value but the type's. One that begins with `prefix` names no stream again.
+#[inline(always)]
+pub fn members<'a>(
+    cursor: &mut Cursor<'a>,
+    prefix: &[u8],
+    mut member: impl FnMut(&mut Cursor<'a>, &'a [u8]) -> Read<()>,
+) -> Read<()> {
+    let known = !prefix.is_empty();
+    let (mut kind, mut record, mut more) = (known, known, true);
+    if known {
+        cursor.literal(prefix)?;
+        cursor.space();
+        member(cursor, b"record")?;
+        more = cursor.more(b'}')?;
+    } else {
+        cursor.space();
+        cursor.expect(b'{')?;
+        cursor.space();
+    }
+    while more {
+        match cursor.name()? {
+            b"type" if !kind => {
+                kind = true;
+                cursor.literal(b"\"RECORD\"")?;
+            }
+            b"type" => return Err(Odd),
+            b"record" if record => return Err(Odd),
+            b"stream" if known => return Err(Odd),
+            name => {
+                record |= name == b"record";
+                member(cursor, name)?;
+            }
+        }
+        more = cursor.more(b'}')?;
+    }
+    cursor.space();
+    if kind && record && cursor.peek() == b'\n' {
+        Ok(())
+    } else {
+        Err(Odd)
     }
 }
 

@@ -6,7 +6,7 @@ pub struct Odd;
 pub type Read<T> = Result<T, Odd>;
 
 /// Deeper values are odd, so that no line overflows the stack.
-const DEEPEST: u32 = 96;
+pub const DEEPEST: u32 = 96;
 /// Longer numbers are odd.
 const LONGEST_NUMBER: usize = 64;
 
@@ -30,6 +30,14 @@ impl<'a> Cursor<'a> {
             at: 0,
             scratch: Vec::new(),
         }
+    }
+
+    /// Where the line ends that has the byte at `start`.
+    pub fn line_end(&self, start: usize) -> usize {
+        self.data[start..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(self.data.len(), |at| start + at)
     }
 
     /// The next byte; a line end at the end.
