@@ -31,6 +31,9 @@ LoadMethod = Literal["append-only", "overwrite", "upsert"]
 APPEND_ONLY: Final = "append-only"
 OVERWRITE: Final = "overwrite"
 UPSERT: Final = "upsert"
+HISTORY: Final = "history"
+"""An upsert that keeps each version of a row. Records of the lake call it an upsert."""
+LoadSetting = Literal["auto", LoadMethod, "history"]
 
 _ACL = Literal[
     "private",
@@ -173,7 +176,7 @@ class Destination(Section):
     not at all."""
     catalog: Catalog | None = None
     """Where Iceberg tables are registered. Default: a SQLite file in the bucket, if that is a folder."""
-    load_method: Literal["auto", LoadMethod] = "auto"
+    load_method: LoadSetting = "auto"
     """How a run changes tables; `auto`: as the catalog says."""
     hard_delete: bool | None = None
     """Whether a row that the tap deletes is removed (`true`) or gets `_sdc_deleted_at`. Default: depends on the load
@@ -225,7 +228,7 @@ class Destination(Section):
 
     @model_validator(mode="after")
     def _not_merged(self) -> Destination:
-        if self.shared and self.load_method == UPSERT:
+        if self.shared and self.load_method in (UPSERT, HISTORY):
             hint = "give the pipeline a table of its own, or write load_method: append-only"
             raise wrong("a shared table can only be appended to", hint=hint, at="shared")
         return self
@@ -262,7 +265,7 @@ class Destination(Section):
 class StreamKeys(Section):
     """The settings of the streams that match a glob. A key that is left out is as everywhere."""
 
-    load_method: Literal["auto", LoadMethod] | None = None
+    load_method: LoadSetting | None = None
     """Instead of `destination.load_method`."""
     hard_delete: bool | None = None
     """Instead of `destination.hard_delete`."""
@@ -274,6 +277,13 @@ class StreamKeys(Section):
     """Instead of `destination.file_size`."""
     key_properties: list[str] | None = None
     """The table's keys, instead of those that the tap declares."""
+    sequence: Name = None
+    """For `load_method: history`: the property that says from when on a version is. Default: the time of the commit."""
+    track: Columns | None = None
+    """For `load_method: history`: globs of the properties whose changes make a new version. Others are changed in the
+    version as it is."""
+    ignore: Columns | None = None
+    """For `load_method: history`: globs of the properties whose changes make no new version."""
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
     """The replication method that the catalog gives to the tap. Needs a catalog."""
     replication_key: str | None = None

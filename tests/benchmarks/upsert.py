@@ -120,7 +120,7 @@ class OneTable:
         spill_rows = with_message_order(rows_of(ids, 7), None, 1, Segment("t", "", "", 0, 0, len(ids), 0, "", 1))
         figures = Figures()
         with measured_by(figures):
-            spill = Spill(self.job, "t", spill_rows.schema)
+            spill = Spill(self.job, "t", spill_rows.schema, ["id"])
             spill.add(spill_rows)
             merger = Merger(self.job, lambda work, payloads: self.spread(work, self.job, payloads))
             batch = MergeSpec("t", TableSchema(SCHEMA).to_json(), 1, hard=False)

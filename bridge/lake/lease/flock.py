@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import time
 from datetime import timedelta
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import orjson
@@ -93,7 +93,7 @@ def _lock(fd: int, path: Path) -> None:
                 end = min(now + _PATIENCE.total_seconds(), last)
             if now >= end:
                 raise
-        time.sleep(random.uniform(0.002, 0.018))  # noqa: S311 (apart from each other, not secret)
+        time.sleep(SystemRandom().uniform(0.002, 0.018))  # apart from each other, not secret
 
 
 def holder(path: Path) -> dict[str, Any] | None:

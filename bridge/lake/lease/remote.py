@@ -9,13 +9,13 @@ and only tells whether it is worth waiting; `nonce` is present while somebody ho
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from random import SystemRandom
 from typing import Any
 
 import orjson
@@ -156,7 +156,7 @@ def take(
                 return lease
         elif not watch.goes_on(last):
             raise held(last)
-        soon = timedelta(seconds=random.uniform(0.02, 0.2))  # noqa: S311 (apart from each other, not secret)
+        soon = timedelta(seconds=SystemRandom().uniform(0.02, 0.2))  # apart from each other, not secret
         pause(soon if last.get("brief") else _LOOK_AGAIN)
 
 

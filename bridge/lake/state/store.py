@@ -12,12 +12,12 @@ starts from it.
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from bridge.errors import CommitLost, PipelineHeld, SettingsError
@@ -206,7 +206,7 @@ class StateStore:
         for _ in range(_TRIES - 1):
             with suppress(CommitLost):
                 return self._write(change, reason)
-            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (apart from each other, not secret)
+            time.sleep(SystemRandom().uniform(pause / 2, pause))  # apart from each other, not secret
             pause *= 2
         return self._write(change, reason)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
+from random import SystemRandom
 from typing import Protocol
 
 from bridge.errors import LakeError
@@ -74,7 +74,7 @@ def patient_attempts() -> Iterator[None]:
     until, wait = time.monotonic() + _PATIENCE, 0.2
     while True:
         yield
-        pause = wait * random.uniform(0.5, 1)  # noqa: S311 - keeps writers from coming back all at once
+        pause = wait * SystemRandom().uniform(0.5, 1)  # keeps writers from coming back all at once
         if time.monotonic() + pause > until:
             return
         time.sleep(pause)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import pyarrow as pa
 
@@ -22,7 +21,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.load.run.masking import Masking
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, allows_null
-from bridge.load.write.layout import TableLayout
+from bridge.load.write.layout import History, TableLayout
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
@@ -36,7 +35,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import is_empty, is_flat, resume_point
-from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
+from bridge.settings.destination import APPEND_ONLY, HISTORY, OVERWRITE, UPSERT, LoadMethod, LoadSetting, StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.settings.sql.transform import read_transform
 
@@ -69,7 +68,7 @@ class StreamPlan:
     resumes_by: tuple[str, ...] = ()
     """The columns of the bookmark, if it is known to be incremental."""
     settings: StreamKeys = field(default_factory=StreamKeys)
-    setting: Literal["auto", LoadMethod] = "auto"
+    setting: LoadSetting = "auto"
     """How the settings have it loaded."""
     replication: str | None = None
     """FULL_TABLE, INCREMENTAL or LOG_BASED, as the catalog says."""
@@ -99,7 +98,7 @@ class StreamPlan:
             return "replaces the table"
         if self.usual == UPSERT:
             what = "changes" if self.is_known else "all rows again"
-            return f"{what}, merged by {', '.join(self.keys) or 'key'}"
+            return f"{what}, {'versions' if self.history else 'merged'} by {', '.join(self.keys) or 'key'}"
         if self.is_known:
             return f"adds rows after its {self.bookmark}" if self.bookmark else "adds rows"
         return "a second run is refused: no key"
@@ -138,12 +137,20 @@ class StreamPlan:
             return self
         return replace(self, layout=replace(self.layout, hard_delete=bool(self.layout.hard_delete)))
 
+    @property
+    def history(self) -> History | None:
+        """How versions of its rows are told apart; None: the table has only the last one of each."""
+        settings = self.settings
+        if self.setting != HISTORY:
+            return None
+        return History(settings.sequence, tuple(settings.track or ()), tuple(settings.ignore or ()))
+
     def is_merged(self, table: TableState | None) -> bool | None:
         """Whether rows are merged into a table by key, by the settings or by the log.
 
         None: the settings leave it open, and an older version loaded the table, which did not note it.
         """
-        if self.setting == UPSERT or (table and table.upserts):
+        if self.setting in (UPSERT, HISTORY) or (table and table.upserts):
             return True
         is_open = self.setting == "auto" and table is not None and table.schema is not None
         return None if is_open and table and table.upserts is None else False
@@ -223,7 +230,7 @@ class StreamProgress:
 
 
 def load_method(
-    setting: Literal["auto", LoadMethod],
+    setting: LoadSetting,
     method: str | None,
     bookmarks: Sequence[str] | None,
     keys: Sequence[str] = (),
@@ -236,7 +243,7 @@ def load_method(
     """
     by_key = f"by key {', '.join(keys)}"
     if setting != "auto":
-        return setting, "as set"
+        return (UPSERT, f"{HISTORY}, as set") if setting == HISTORY else (setting, "as set")
     if method == "FULL_TABLE":
         return OVERWRITE, "the catalog says FULL_TABLE"
     if method == "LOG_BASED" and keys and not shared:
@@ -319,7 +326,7 @@ class Streams:
         usual, reason = load_method(setting, replication, bookmarks, keys, shared=self.pipeline.destination.shared)
         is_known = setting != "auto" or bool(replication or bookmarks)
         if setting != "auto" and (glob := self.pipeline.glob_of(plan.name, "load_method")):
-            reason = f"as set for {glob}"
+            reason += f" for {glob}"
         elif setting == "auto" and plan.name in self._whole:
             usual, reason, is_known = OVERWRITE, "the tap discovers it as FULL_TABLE", True
         replaces = self._full and not (usual != OVERWRITE and self._append)

@@ -94,7 +94,7 @@ class TableChangeBuilder:
             merged.adds = [write_empty(self._context, through, stream, schema).add()]
         rewritten, replaced = self.rewriting.live(stream, table, schema, merged.removes)
         layout = self._context.layouts[stream]
-        key = key_after(self._committer.storage, table, schema.arrow, layout.keys, anew=anew)
+        key = key_after(self._committer.storage, table, schema.arrow, layout.row_key, anew=anew)
         after = structs.replace(table, schema=schema.hash, version=version, upserts=bool(layout.keys), key=key)
         after = structs.replace(after, masks=layout.masks)
         change = after.change(
@@ -174,6 +174,8 @@ class TableChangeBuilder:
         versions = {*pending.versions, self._table(stream).version, active}
         if marks := [column for column in self._marks(stream, versions) if column.name not in schema.arrow.names]:
             schema = TableSchema(pa.schema([*schema.arrow, *marks]))
+        if history := self._context.layouts[stream].history:
+            schema = TableSchema(history.columns(schema.arrow))
         keep_schema(self._committer.storage, self._context.pipeline, schema)
         return schema
 
@@ -182,7 +184,7 @@ class TableChangeBuilder:
         target = self._context.layouts[stream]
         if versions == {None} or (target.hard_delete is None and not target.keys):
             return []
-        deleted = [] if target.hard_delete else [pa.field(DELETED_AT, TIMESTAMP)]
+        deleted = [] if target.hard_delete or target.history else [pa.field(DELETED_AT, TIMESTAMP)]
         merges = target.keys or stream in self._keyed
         return [*deleted, pa.field(VERSION_COLUMN, pa.int64())] if merges else deleted
 

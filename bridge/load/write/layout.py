@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.errors import DataError
+from bridge.errors import DataError, SettingsError, did_you_mean
 from bridge.load.write.partition import Partition
 from bridge.protocol.decode.instants import moments
-from bridge.protocol.schema.json_schema import TIMESTAMP, source
+from bridge.protocol.schema.json_schema import EXTRA, START_AT, TIMESTAMP, is_json, is_version, source, version_fields
 
 if TYPE_CHECKING:  # workers need no settings
     from bridge.settings.options import Pipeline
@@ -105,6 +106,47 @@ class RowWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """How versions of a row are told apart."""
+
+    sequence: str | None = None
+    """The property that says from when on a version is; None: the time of the commit."""
+    track: tuple[str, ...] = ()
+    """Globs of the properties whose changes make a new version; empty: all."""
+    ignore: tuple[str, ...] = ()
+    """Globs of those of them whose changes do not."""
+
+    def tracks(self, name: str) -> bool:
+        """Whether a change of a property makes a new version. One of the sequence does only if `track` names it."""
+        if name.startswith("_sdc_") and name != EXTRA:
+            return False
+        tracked = any(fnmatchcase(name, glob) for glob in self.track) if self.track else name != self.sequence
+        return tracked and not any(fnmatchcase(name, glob) for glob in self.ignore)
+
+    def columns(self, stream: pa.Schema) -> pa.Schema:
+        """The stream's columns, and those of its versions. Raises `SettingsError` for a sequence without an order."""
+        own = [field for field in stream if not is_version(field)]
+        more = version_fields(TIMESTAMP if self.sequence is None else self.sequence_field(stream).type)
+        taken = {field.name.casefold() for field in more}
+        if twice := [field.name for field in own if field.name.casefold() in taken]:
+            hint = "rename it under streams; or set another load_method"
+            raise SettingsError("a history table has a column of this name itself", hint=hint, column=twice[0])
+        return pa.schema([*own, *more])
+
+    def sequence_field(self, columns: pa.Schema) -> pa.Field:
+        """The column of the sequence. Raises `SettingsError` if there is none that has an order."""
+        name = self.sequence or ""
+        fields = [field for field in columns if source(field) == name]
+        if not fields:
+            hint = did_you_mean(name, map(source, columns)) or "name a property of the stream, or leave sequence out"
+            raise SettingsError("the sequence is not a column of the table", hint=hint, sequence=name)
+        if len(fields) > 1 or pa.types.is_nested(fields[0].type) or is_json(fields[0]):
+            hint = "name a time or a number; or leave it out, and versions begin with the commit that brings them"
+            raise SettingsError("a sequence needs one value in each row", hint=hint, sequence=name)
+        return fields[0]
+
+
+@dataclass(frozen=True, slots=True)
 class TableLayout:
     """Where a stream's rows go, and how they lie there. Pickled to executors."""
 
@@ -124,6 +166,8 @@ class TableLayout:
     """The SQL that rows go through before they are written; None: as they are."""
     keys: tuple[str, ...] = ()
     """Properties that make a row's key: the table keeps the last row of each. Empty: rows are only added."""
+    history: History | None = None
+    """The table keeps each version of a row, closed by the next one or by a deletion; None: only the last one."""
     changes: bool = False
     """Records are changes of rows: a column that one lacks keeps its value. False: it becomes null."""
     readable: bool = False
@@ -136,6 +180,11 @@ class TableLayout:
     """As in `TableChange`."""
     window: RowWindow | None = None
     """Only these rows are loaded; where rows are only added, they replace those that the table has."""
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The properties by which each row of the table is there once."""
+        return (*self.keys, START_AT) if self.history else self.keys
 
     @property
     def merges_changes(self) -> bool:

@@ -139,6 +139,8 @@ class Spill:
     context: WriteContext
     stream: str
     schema: pa.Schema
+    keys: Sequence[str]
+    """The properties by which its rows are sorted."""
     name: str = ""
     rows: int = 0
     bytes: int = 0
@@ -177,7 +179,7 @@ class Spill:
         if not self._gathered:
             return
         table = pa.concat_tables(self._gathered)
-        names = key_columns(self.schema, self.context.layouts[self.stream].keys)
+        names = key_columns(self.schema, self.keys)
         keys = keys_of(table, [self.schema.field(name) for name in names])
         order = key_order(keys)
         step = max(len(order) // _SAMPLES, 1)

@@ -236,8 +236,8 @@ class RowWriter:
             self._current.add(table)
 
     def _begin(self, stream: str, schema: pa.Schema, version: int | None) -> Writer | Spill:
-        if self._context.layouts[stream].keys:
-            return Spill(self._context, stream, schema)
+        if keys := self._context.layouts[stream].keys:
+            return Spill(self._context, stream, schema, keys)
         return Writer(self._storage, self._context, self._seq, stream, schema, partial(self._close, version))
 
     def finish(self) -> None:

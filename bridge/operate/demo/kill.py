@@ -7,12 +7,12 @@ how many PostgreSQL has up to the bookmark that the lake has.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 from subprocess import Popen
 
 import pyarrow.compute as pc
@@ -78,7 +78,7 @@ def kill_runs(project: DemoProject, lake: Path, sent: Callable[[str], int]) -> b
 def _killed(run: Popen[bytes], lake: Path, console: Console) -> float | None:
     """Wait, showing how the lake grows, and kill the run with its group; after so many seconds. None: it had ended."""
     began, before = time.monotonic(), look(lake).rows
-    end, later = float("inf"), random.uniform(0.0, _LATEST)  # noqa: S311 - no secret
+    end, later = float("inf"), SystemRandom().uniform(0.0, _LATEST)
     try:
         with console.status("") as status:
             while (now := time.monotonic()) < end and run.poll() is None:

@@ -12,9 +12,9 @@ Files of early versions have no `version`, and may have no `chunks`. `olake_posi
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import Any
 
 from bridge.errors import SettingsError
@@ -216,7 +216,7 @@ def write(state: Any, request: ConversionRequest) -> Converted:
     if common:
         # The state of the log's streams, as OLake itself makes it: the number is that of a replica, any that is free.
         document["global"] = {
-            "state": global_state(list(common.values()), random.randrange(1000, 2**32 - 1)),  # noqa: S311
+            "state": global_state(list(common.values()), SystemRandom().randrange(1000, 2**32 - 1)),
             "streams": [_place(name)["namespace"] + "." + _place(name)["stream"] for name in common],
         }
         notes.append("OLake has one position for all streams of the log: the earliest; it reads later changes again")

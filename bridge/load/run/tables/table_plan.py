@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import RowWindow, TableLayout
 from bridge.load.write.metadata_columns import METADATA
 from bridge.load.write.partition import check_layout
-from bridge.protocol.schema.json_schema import VERSION_COLUMN
+from bridge.protocol.schema.json_schema import VERSION_COLUMN, is_version
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
 from bridge.protocol.singer.catalog import Catalog, namesakes
@@ -31,7 +32,7 @@ from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.replication import yaml_value
 from bridge.protocol.singer.state import continues
 from bridge.settings.commands import reload, selecting
-from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
+from bridge.settings.destination import APPEND_ONLY, HISTORY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.sql.view import ROWS, View, read_view
 from bridge.settings.values.request import Window
@@ -110,6 +111,8 @@ class TablePlanner:
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         self._refuse_view(plan.name, table, columns)
+        if columns and table and table.rows and not replaces:
+            _check_versions(plan, columns)
         if columns and table and table.rows and not plan.settings.key_properties:
             refuse_new_columns(columns.arrow, plan.name, plan.layout.keys)
         if staged:
@@ -199,15 +202,17 @@ class TablePlanner:
         if not plan.keys:
             hint = "set key_properties for it under streams, or another load_method"
             raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=plan.name)
-        changes = plan.replication == "LOG_BASED"
-        return replace(plan, layout=replace(layout, keys=plan.keys, changes=changes, hard_delete=bool(hard)))
+        changes, history = plan.replication == "LOG_BASED", plan.history
+        hard = bool(hard) and not history  # a deletion closes a version
+        return replace(plan, layout=replace(layout, keys=plan.keys, changes=changes, hard_delete=hard, history=history))
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a table with these columns can be partitioned and sorted as the settings say."""
         target = self.layouts[stream]
-        check_layout(schema.arrow, stream, target.partition_by, target.sort_by)
+        columns = target.history.columns(schema.arrow) if target.history else schema.arrow
+        check_layout(columns, stream, target.partition_by, target.sort_by)
         if target.keys:
-            check_keys(schema.arrow, stream, target.keys)
+            check_keys(columns, stream, target.keys)
 
     def _check_folders(self, plan: StreamPlan, before: Sequence[Any]) -> None:
         """Raise `SettingsError` if files that stay were partitioned in another way than new ones would be."""
@@ -313,6 +318,17 @@ class TablePlanner:
         if strange := strangers(self._storage, table or TableState(folder, None), others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
+
+
+def _check_versions(plan: StreamPlan, columns: TableSchema) -> None:
+    """Raise `SettingsError` where a table with rows would begin to have versions of them, or no longer have any."""
+    has_versions = any(map(is_version, columns.arrow))
+    if has_versions == (plan.history is not None):
+        return
+    what = "a table keeps the versions of its rows" if has_versions else "a table has no versions of its rows"
+    was = f"keep load_method: {HISTORY}" if has_versions else "keep load_method"
+    hint = f"{was}; or load the table anew: --full -s {shlex.quote(plan.name)}; or load it under another pipeline name"
+    raise SettingsError(what, hint=hint, stream=plan.name)
 
 
 def _was_swept(message: Schema, columns: TableSchema | None) -> bool:

@@ -35,6 +35,16 @@ def fold_extra(members: pa.Table, chain: pa.Array, ended: pa.Array, deleted: pa.
     return pa.array(texts, pa.string())
 
 
+def chained(rows: pa.Table, follows: Any, changes: Any) -> pa.ChunkedArray:
+    """The column of rows in their order, where each of those in `changes` takes what it lacks from the row before it,
+    if it follows one of its key.
+    """
+    texts, absent, columns = rows.column(EXTRA).to_pylist(), rows.column(ABSENT.name), _columns(rows)
+    for place in np.flatnonzero(follows & changes).tolist():
+        texts[place] = _merged(texts[place - 1], texts[place], columns, absent[place].as_py(), deleted=False)
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
 def merge_extra(rows: pa.Table, winners: pa.Table, deleted: pa.Array, at: Any, by: Any) -> pa.ChunkedArray:
     """The winners' column, where each of the winners `by` takes what it lacks from the row in its place `at`."""
     own = np.array(winners.column(EXTRA).to_pylist(), object)

@@ -22,7 +22,15 @@ from bridge.load.write.keys import at_least, key_columns, key_order, lookup, ord
 from bridge.load.write.layout import RowWindow
 from bridge.load.write.merge.extra import mark_changes
 from bridge.load.write.merge.footers import ColumnRange, Range, can_hold, group_range, open_parquet
-from bridge.load.write.merge.winners import PARTIAL, Keyed, compact_chunk, is_deleted, latest_per_key, mark_partial
+from bridge.load.write.merge.winners import (
+    PARTIAL,
+    REMOVED,
+    Keyed,
+    compact_chunk,
+    is_deleted,
+    latest_per_key,
+    mark_partial,
+)
 from bridge.load.write.partition import Partition, folders_of
 from bridge.load.write.shared_spool import create_file, new_file, open_file
 from bridge.load.write.spill import ABSENT, HIDDEN, VERSION
@@ -89,6 +97,8 @@ class MergeSpec:
     hard: bool
     """Whether deletions remove their rows."""
     sweep: VersionSweep | WindowSweep | None = None
+    of_versions: bool = False
+    """Rows are versions, made by `history`: each is one by its key and its start."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -101,7 +111,8 @@ class MergeSpec:
 
     def key(self, context: WriteContext) -> Keyed:
         columns = self.columns
-        names = key_columns(columns, context.layouts[self.stream].keys)
+        layout = context.layouts[self.stream]
+        names = key_columns(columns, layout.row_key if self.of_versions else layout.keys)
         return Keyed([columns.field(name).with_nullable(True) for name in names])
 
 
@@ -171,10 +182,12 @@ def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa
     """How many rows the range has, and the last one of each key."""
     spec = task.spec
     fields = [*spec.fields, *(pa.field(name, pa.int64()) for name in HIDDEN), ABSENT]
-    merges_extra = context.layouts[spec.stream].merges_changes and EXTRA in spec.columns.names
+    if spec.of_versions:
+        fields.append(REMOVED)
+    merges_extra = context.layouts[spec.stream].merges_changes and EXTRA in spec.columns.names and not spec.of_versions
     count, waiting, size = 0, [mark_partial(pa.schema(fields).empty_table(), hard=spec.hard)], 0
-    for table in _spilled(context, task, key):
-        rows = _with_version(refit(table, fields))
+    for table in spilled(context, task, key):
+        rows = with_version(refit(table, fields))
         rows = mark_partial(mark_changes(rows) if merges_extra else rows, hard=spec.hard)
         count += len(rows)
         size += rows.nbytes
@@ -185,13 +198,13 @@ def _winners(context: WriteContext, task: KeyRange, key: Keyed) -> tuple[int, pa
     return count, latest_per_key(pa.concat_tables(waiting), key)
 
 
-def _with_version(rows: pa.Table) -> pa.Table:
+def with_version(rows: pa.Table) -> pa.Table:
     """Fill the table's version column, if it has one, from the messages."""
     place = rows.schema.get_field_index(VERSION_COLUMN)
     return rows if place < 0 else rows.set_column(place, rows.schema.field(place), rows.column(VERSION))
 
 
-def _spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.Table]:
+def spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.Table]:
     """Yield the rows of the range, a row group at a time."""
     for name in task.spills:
         with open_file(context, name) as source, pq.ParquetFile(source) as file:
@@ -199,14 +212,18 @@ def _spilled(context: WriteContext, task: KeyRange, key: Keyed) -> Iterator[pa.T
                 if outside(group_range(file, group, key.names[:1])[0], key.fields[0].type, task.low, task.high):
                     continue
                 table = file.read_row_group(group)
-                mask: Any = None
-                keys = key.of(table)
-                if task.low is not None:
-                    mask = at_least(keys, task.low)
-                if task.high is not None:
-                    below = pc.invert(at_least(keys, task.high))
-                    mask = below if mask is None else pc.and_(mask, below)
-                yield table if mask is None else table.filter(mask)
+                yield within(table, task, key)
+
+
+def within(rows: pa.Table, task: KeyRange, key: Keyed) -> pa.Table:
+    """The rows whose keys are in the range."""
+    keys, mask = key.of(rows), None
+    if task.low is not None:
+        mask = at_least(keys, task.low)
+    if task.high is not None:
+        below = pc.invert(at_least(keys, task.high))
+        mask = below if mask is None else pc.and_(mask, below)
+    return rows if mask is None else rows.filter(mask)
 
 
 def outside(

@@ -5,9 +5,10 @@ Memory grows with files and tasks, never with rows.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from bridge.errors import EngineError
 from bridge.lake.file_records import FileAdd, LiveFile, PendingFile
 from bridge.lake.records import TableState
 from bridge.load.write.context import MapOnExecutors, WriteContext
-from bridge.load.write.keys import key_columns, order_of
+from bridge.load.write.keys import order_of
 from bridge.load.write.merge.footers import Range, Ranges, find_ranges, read_ranges
+from bridge.load.write.merge.history import Made, Making, make_versions
 from bridge.load.write.merge.match import KeyRange, Matched, MergeSpec, VersionSweep, WindowSweep, in_ms, match, outside
 from bridge.load.write.merge.rewrite import NewFile, OlderRows, Touched, count_older, rewrite
 from bridge.load.write.report import RowChanges, SpillFile
@@ -74,6 +76,8 @@ class Merger:
 
     def merge(self, spec: MergeSpec, table: TableState, spills: Sequence[SpillFile], *, anew: bool = False) -> Merged:
         """Merge rows into the table, or with `anew` into an empty one that replaces it."""
+        if self._context.layouts[spec.stream].history and not spec.of_versions:
+            return self._merge_history(spec, table, spills, anew=anew)
         live = [] if anew else sorted(table.files)
         merged = Merged(removes=list(table.files) if anew else [])
         winners = self._match(spec, table, live, spills, merged) if spills else {}
@@ -87,6 +91,21 @@ class Merger:
             raise _wrong(spec, updated=merged.counts["updated"], moved=moved, replaced=replaced)
         scratch = [*(spill.name for spill in spills), *(name for names in winners.values() for name in names)]
         self._forget(spec.stream, scratch, merged)
+        return merged
+
+    def _merge_history(self, spec: MergeSpec, table: TableState, spills: Sequence[SpillFile], *, anew: bool) -> Merged:
+        """Make versions of the rows, and merge those."""
+        live, now = [] if anew else sorted(table.files), time.time_ns() // 1000
+        tasks = [Making(keys, now) for keys in self._key_ranges(spec, live, spills)] if spills or spec.sweep else []
+        names = {name for task in tasks for _, name, _ in task.keys.files}
+        cost = max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, names) / _MATCHED)
+        made = convert(self._each(make_versions, tasks, cost=cost), list[Made])
+        changed = [one.spill for one in made if one.spill]
+        merged = self.merge(replace(spec, sweep=None, hard=True, of_versions=True), table, changed, anew=anew)
+        merged.counts = {name: sum(getattr(one, name) for one in made) for name in COUNTS}
+        merged.swept = sum(one.swept for one in made)
+        self._check_counts(spec, spills, merged)
+        delete_files(self._context, [spill.name for spill in spills])
         return merged
 
     def extend(self, spec: MergeSpec, table: TableState, pending: Sequence[PendingFile], *, activated: bool) -> Merged:
@@ -139,21 +158,7 @@ class Merger:
         self, spec: MergeSpec, table: TableState, live: Sequence[str], spills: Sequence[SpillFile], merged: Merged
     ) -> dict[int, list[str]]:
         """Write the rows with new keys; return for each live file, by number, the files of winners with its keys."""
-        columns = spec.columns
-        names = key_columns(columns, self._context.layouts[spec.stream].keys)
-        ranges = self._ranges_of(spec.stream, live, names)
-        types = [columns.field(name).type for name in names]
-        bounds = _bounds(spills, types)
-        tasks = [
-            KeyRange(
-                spec,
-                [spill.name for spill in spills],
-                low,
-                high,
-                [(n, s, ranges[s]) for n, s in enumerate(live) if not outside(ranges[s][0], types[0], low, high)],
-            )
-            for low, high in zip([None, *bounds], [*bounds, None], strict=True)
-        ]
+        tasks = self._key_ranges(spec, live, spills)
         candidates = {name for task in tasks for _, name, _ in task.files}
         cost = max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, candidates) / _MATCHED)
         touched: dict[int, list[str]] = defaultdict(list)
@@ -165,10 +170,29 @@ class Merger:
             merged.dropped_nulls += report.dropped_nulls
             for number in report.touched:
                 touched[int(number)].append(report.winners)
+        self._check_counts(spec, spills, merged)
+        return touched
+
+    def _check_counts(self, spec: MergeSpec, spills: Sequence[SpillFile], merged: Merged) -> None:
         counts = merged.counts
         if not counts["rows"] == sum(spill.rows for spill in spills) == sum(counts[name] for name in COUNTS[1:]):
             raise _wrong(spec, **counts)
-        return touched
+
+    def _key_ranges(self, spec: MergeSpec, live: Sequence[str], spills: Sequence[SpillFile]) -> list[KeyRange]:
+        """The ranges of keys that are the work of one task each."""
+        key = spec.key(self._context)
+        ranges, types = self._ranges_of(spec.stream, live, key.names), [field.type for field in key.fields]
+        bounds = _bounds(spills, types)
+        return [
+            KeyRange(
+                spec,
+                [spill.name for spill in spills],
+                low,
+                high,
+                [(n, s, ranges[s]) for n, s in enumerate(live) if not outside(ranges[s][0], types[0], low, high)],
+            )
+            for low, high in zip([None, *bounds], [*bounds, None], strict=True)
+        ]
 
     def _ranges_of(self, stream: str, live: Sequence[str], names: Sequence[str]) -> dict[str, Range]:
         ranges = self._ranges[stream, tuple(names)]

@@ -20,6 +20,8 @@ from bridge.load.write.merge.extra import fold_extra
 from bridge.load.write.spill import ABSENT, HIDDEN, ORDER
 from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA
 
+REMOVED = pa.field("\x1fremoved", pa.bool_())
+"""A hidden column of versions: whether the table loses the row."""
 PARTIAL = "\x1fpartial"
 """A hidden column: whether a row takes what it lacks from the row before it."""
 
@@ -40,6 +42,8 @@ class Keyed:
 
 def is_deleted(table: pa.Table) -> pa.Array:
     """Which rows the tap reports as deleted."""
+    if REMOVED.name in table.column_names:
+        return table.column(REMOVED.name).combine_chunks()
     if DELETED_AT not in table.column_names:
         return pa.repeat(False, len(table))
     column = table.column(DELETED_AT).combine_chunks()
@@ -74,7 +78,7 @@ def compact_chunk(rows: pa.Table, key: Keyed) -> pa.Table:
 
     For each key these are the last whole row and the partial rows after it: another chunk may have what they lack.
     """
-    rows = _in_order(rows)
+    rows = in_order(rows)
     groups = _groups(rows, key)
     last = groups.group_by("key").aggregate([("whole", "max")])
     place = pc.index_in(groups.column("key").combine_chunks(), value_set=last.column("key").combine_chunks())
@@ -84,7 +88,7 @@ def compact_chunk(rows: pa.Table, key: Keyed) -> pa.Table:
 
 def latest_per_key(rows: pa.Table, key: Keyed) -> pa.Table:
     """One row a key, in the order of messages. `rows` are all rows of these keys, or all compacted chunks of them."""
-    rows = _in_order(rows)
+    rows = in_order(rows)
     groups = _groups(rows, key)
     keys = groups.group_by("key").aggregate([("at", "max"), ("whole", "max")]).sort_by("at_max")
     last = keys.column("at_max").combine_chunks()
@@ -95,7 +99,8 @@ def latest_per_key(rows: pa.Table, key: Keyed) -> pa.Table:
     return _filled(rows, last, groups, chains, key)
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows in the order of messages."""
     return rows.take(pc.sort_indices(rows.select(ORDER), sort_keys=[(name, "ascending") for name in ORDER]))
 
 

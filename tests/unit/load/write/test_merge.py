@@ -85,7 +85,7 @@ class Table:
         lacking = [[name for name in self.schema.names if name not in row] or None for row in rows]
         absent = pa.array(lacking, pa.list_(pa.string())) if self.target.changes else None
         rows_ = with_message_order(table, version, 1, segment, absent)
-        spill = Spill(self.job, "t", rows_.schema)
+        spill = Spill(self.job, "t", rows_.schema, self.keys)
         spill.add(rows_)
         return spill.finish()
 
