@@ -26,14 +26,13 @@ from bridge.settings.values.section import Bytes, FilePath, Name, Section
 from bridge.settings.values.stores import AzureOptions, GcsOptions, S3Options, StoreOptions, section_of_bucket
 from bridge.settings.values.units import MIB
 
-LoadMethod = Literal["append-only", "overwrite", "upsert"]
-"""How a stream's rows reach its table: they are added to it, they replace it, or they are merged into it by key."""
+LoadMethod = Literal["append-only", "overwrite", "upsert", "history"]
+"""How a stream's rows reach its table: they are added to it, they replace it, or they are merged into it by key; in a
+history table each of them is a version. To runs and records such a one is an upsert."""
 APPEND_ONLY: Final = "append-only"
 OVERWRITE: Final = "overwrite"
 UPSERT: Final = "upsert"
 HISTORY: Final = "history"
-"""An upsert that keeps each version of a row. Records of the lake call it an upsert."""
-LoadSetting = Literal["auto", LoadMethod, "history"]
 
 _ACL = Literal[
     "private",
@@ -176,7 +175,7 @@ class Destination(Section):
     not at all."""
     catalog: Catalog | None = None
     """Where Iceberg tables are registered. Default: a SQLite file in the bucket, if that is a folder."""
-    load_method: LoadSetting = "auto"
+    load_method: Literal["auto", LoadMethod] = "auto"
     """How a run changes tables; `auto`: as the catalog says."""
     hard_delete: bool | None = None
     """Whether a row that the tap deletes is removed (`true`) or gets `_sdc_deleted_at`. Default: depends on the load
@@ -265,7 +264,7 @@ class Destination(Section):
 class StreamKeys(Section):
     """The settings of the streams that match a glob. A key that is left out is as everywhere."""
 
-    load_method: LoadSetting | None = None
+    load_method: Literal["auto", LoadMethod] | None = None
     """Instead of `destination.load_method`."""
     hard_delete: bool | None = None
     """Instead of `destination.hard_delete`."""

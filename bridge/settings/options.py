@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.errors import SettingsError
-from bridge.settings.destination import APPEND_ONLY, Destination, LoadSetting, StreamKeys
+from bridge.settings.destination import APPEND_ONLY, Destination, LoadMethod, StreamKeys
 from bridge.settings.receivers import Metrics, Notification, OpenLineage
 from bridge.settings.values.checked import (
     duration_or_none,
@@ -334,7 +334,7 @@ class Pipeline(Keys):
         streams[escape(name)] = self.stream(name).model_copy(update=dict(changes))
         return self.model_copy(update={"streams": streams})
 
-    def load_method(self, name: str) -> LoadSetting:
+    def load_method(self, name: str) -> Literal["auto", LoadMethod]:
         """How one stream is to be loaded: as `streams` says, else as `destination` does."""
         return self.stream(name).load_method or self.destination.load_method
 

@@ -136,6 +136,11 @@ def redactor(secrets: Iterable[str]) -> Redactor:
     return Redactor({form for secret in secrets if secret for form in _forms(secret)})
 
 
+def redactor_of(value: Any) -> Redactor:
+    """The function that replaces the secrets in this value in bytes."""
+    return redactor(worth_hiding(learn(value)))
+
+
 def _forms(secret: str) -> Iterator[bytes]:
     texts = (
         secret,

@@ -29,7 +29,7 @@ from bridge.load.run.scratch import Scratch
 from bridge.load.run.stop import Stop
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.run.tap_reader import TapReader
-from bridge.settings.destination import UPSERT
+from bridge.settings.destination import HISTORY, UPSERT
 from bridge.settings.options import Pipeline
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _merging(pipeline: Pipeline, keys: Mapping[str, Sequence[str]]) -> Pipeline:
     for stream, key in keys.items():
         is_made = pipeline.stream(stream).transform is not None
         changes = _OF_RUNS | ({"rename": None} if is_made else {})
-        pipeline = pipeline.with_stream(stream, changes | {"load_method": UPSERT, "key_properties": list(key)})
+        method = HISTORY if pipeline.load_method(stream) == HISTORY else UPSERT
+        pipeline = pipeline.with_stream(stream, changes | {"load_method": method, "key_properties": list(key)})
     rejects = pipeline.rejects.model_copy(update={"on_reject": "fail"})
     return pipeline.model_copy(update={"rejects": rejects, "on_no_state": "warn", "mask": {}})  # they are masked
 

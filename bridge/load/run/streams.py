@@ -13,6 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.load.run.masking import Masking
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, allows_null
-from bridge.load.write.layout import History, TableLayout
+from bridge.load.write.layout import TableLayout, Versioning
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
@@ -35,7 +36,7 @@ from bridge.protocol.singer.catalog import (
 )
 from bridge.protocol.singer.messages import Schema
 from bridge.protocol.singer.state import is_empty, is_flat, resume_point
-from bridge.settings.destination import APPEND_ONLY, HISTORY, OVERWRITE, UPSERT, LoadMethod, LoadSetting, StreamKeys
+from bridge.settings.destination import APPEND_ONLY, HISTORY, OVERWRITE, UPSERT, LoadMethod, StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.settings.sql.transform import read_transform
 
@@ -68,7 +69,7 @@ class StreamPlan:
     resumes_by: tuple[str, ...] = ()
     """The columns of the bookmark, if it is known to be incremental."""
     settings: StreamKeys = field(default_factory=StreamKeys)
-    setting: LoadSetting = "auto"
+    setting: Literal["auto", LoadMethod] = "auto"
     """How the settings have it loaded."""
     replication: str | None = None
     """FULL_TABLE, INCREMENTAL or LOG_BASED, as the catalog says."""
@@ -108,9 +109,11 @@ class StreamPlan:
         """The property whose values a window of its rows is of. Raises `SettingsError` if it cannot be backfilled."""
         if self.usual == OVERWRITE:
             hint = f"load all of it: run -s {shlex.quote(self.name)}, without --backfill"
-            raise SettingsError(
-                "each run replaces the table, so no part of it is backfilled", hint=hint, stream=self.name
-            )
+            what = "each run replaces the table, so no part of it is backfilled"
+            raise SettingsError(what, hint=hint, stream=self.name)
+        if self.history:
+            hint = f"set its bookmark back: state set -s {shlex.quote(self.name)}; each version is put in its place"
+            raise SettingsError("a table that keeps versions has no windows", hint=hint, stream=self.name)
         if len(self.resumes_by) != 1:
             hint = (
                 "a window is of a replication key; `singer-bridge reconcile --apply` makes any table as its source is"
@@ -138,12 +141,9 @@ class StreamPlan:
         return replace(self, layout=replace(self.layout, hard_delete=bool(self.layout.hard_delete)))
 
     @property
-    def history(self) -> History | None:
+    def history(self) -> Versioning | None:
         """How versions of its rows are told apart; None: the table has only the last one of each."""
-        settings = self.settings
-        if self.setting != HISTORY:
-            return None
-        return History(settings.sequence, tuple(settings.track or ()), tuple(settings.ignore or ()))
+        return Versioning.of(self.name, self.settings, is_on=self.setting == HISTORY)
 
     def is_merged(self, table: TableState | None) -> bool | None:
         """Whether rows are merged into a table by key, by the settings or by the log.
@@ -230,7 +230,7 @@ class StreamProgress:
 
 
 def load_method(
-    setting: LoadSetting,
+    setting: Literal["auto", LoadMethod],
     method: str | None,
     bookmarks: Sequence[str] | None,
     keys: Sequence[str] = (),

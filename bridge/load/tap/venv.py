@@ -34,7 +34,7 @@ from uv import find_uv_bin
 
 from bridge.errors import SettingsError, TapError
 from bridge.lake.storage.local.folders import draft_of
-from bridge.settings.redact import learn, redactor, worth_hiding
+from bridge.settings.redact import redactor_of
 
 _SHOWN_LINES = 15
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -137,7 +137,7 @@ class Venv:
 
     def _build(self, draft: Path, installation: Installation) -> str:
         """Make a venv, and return the text of the lock file that describes it."""
-        installer = _Installer(draft, installation.folder, redactor(worth_hiding(learn(self._pip_url))))
+        installer = _Installer(draft, installation.folder, redactor_of(self._pip_url))
         installer.make()
         if self.lock.exists() and not installation.upgrade:
             text = self.lock.read_text()

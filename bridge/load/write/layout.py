@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from bridge.errors import DataError, SettingsError, did_you_mean
 from bridge.load.write.partition import Partition
 from bridge.protocol.decode.instants import moments
-from bridge.protocol.schema.json_schema import EXTRA, START_AT, TIMESTAMP, is_json, is_version, source, version_fields
+from bridge.protocol.schema.json_schema import EXTRA, TIMESTAMP, VersionColumn, is_json, source
 
 if TYPE_CHECKING:  # workers need no settings
+    from bridge.settings.destination import StreamKeys
     from bridge.settings.options import Pipeline
     from bridge.settings.values.request import Window
 
@@ -106,7 +107,7 @@ class RowWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class Versioning:
     """How versions of a row are told apart."""
 
     sequence: str | None = None
@@ -115,6 +116,16 @@ class History:
     """Globs of the properties whose changes make a new version; empty: all."""
     ignore: tuple[str, ...] = ()
     """Globs of those of them whose changes do not."""
+
+    @classmethod
+    def of(cls, stream: str, keys: StreamKeys, *, is_on: bool) -> Versioning | None:
+        """Take what the settings say of a stream. Raises `SettingsError` for what means nothing without versions."""
+        if is_on:
+            return cls(keys.sequence, tuple(keys.track or ()), tuple(keys.ignore or ()))
+        if given := [name for name in ("sequence", "track", "ignore") if getattr(keys, name)]:
+            hint = "set load_method: history for it, or remove the key"
+            raise SettingsError(f"{given[0]} is for a table that keeps versions", hint=hint, stream=stream)
+        return None
 
     def tracks(self, name: str) -> bool:
         """Whether a change of a property makes a new version. One of the sequence does only if `track` names it."""
@@ -125,8 +136,8 @@ class History:
 
     def columns(self, stream: pa.Schema) -> pa.Schema:
         """The stream's columns, and those of its versions. Raises `SettingsError` for a sequence without an order."""
-        own = [field for field in stream if not is_version(field)]
-        more = version_fields(TIMESTAMP if self.sequence is None else self.sequence_field(stream).type)
+        own = [field for field in stream if not VersionColumn.has(field)]
+        more = VersionColumn.fields(TIMESTAMP if self.sequence is None else self.sequence_field(stream).type)
         taken = {field.name.casefold() for field in more}
         if twice := [field.name for field in own if field.name.casefold() in taken]:
             hint = "rename it under streams; or set another load_method"
@@ -166,7 +177,7 @@ class TableLayout:
     """The SQL that rows go through before they are written; None: as they are."""
     keys: tuple[str, ...] = ()
     """Properties that make a row's key: the table keeps the last row of each. Empty: rows are only added."""
-    history: History | None = None
+    history: Versioning | None = None
     """The table keeps each version of a row, closed by the next one or by a deletion; None: only the last one."""
     changes: bool = False
     """Records are changes of rows: a column that one lacks keeps its value. False: it becomes null."""
@@ -184,7 +195,7 @@ class TableLayout:
     @property
     def row_key(self) -> tuple[str, ...]:
         """The properties by which each row of the table is there once."""
-        return (*self.keys, START_AT) if self.history else self.keys
+        return (*self.keys, VersionColumn.START) if self.history else self.keys
 
     @property
     def merges_changes(self) -> bool:

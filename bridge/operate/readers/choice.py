@@ -13,6 +13,7 @@ from bridge.lake.storage import Storage
 from bridge.lake.storage.objects import ObjectStorage
 from bridge.lake.table_columns import visible_columns
 from bridge.operate.readers.azure import as_engine_names
+from bridge.operate.readers.current import with_current
 from bridge.operate.readers.ddl import statement
 from bridge.operate.readers.delta import delta_statement
 from bridge.operate.readers.iceberg import iceberg_statement
@@ -37,12 +38,13 @@ def reading_statement(
     table = table_of(log, stream, live, dialect, server, location)
     # The folder of a Delta or Iceberg table also holds files that are no longer part of the table.
     if live.format == "delta" and not manifest:
-        return delta_statement(table, dialect, view=view)
+        return with_current(table, dialect, delta_statement(table, dialect, view=view))
     if live.format == "iceberg" and not manifest:
         if location:
             raise SettingsError("--location is of no use here", hint="an Iceberg table says itself where its files are")
-        return iceberg_statement(table, read_catalog(log.storage, log.pipeline), dialect, view=view)
-    return statement(table, dialect, view=view, manifest=manifest)
+        text = iceberg_statement(table, read_catalog(log.storage, log.pipeline), dialect, view=view)
+        return with_current(table, dialect, text)
+    return with_current(table, dialect, statement(table, dialect, view=view, manifest=manifest))
 
 
 def table_of(

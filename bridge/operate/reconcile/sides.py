@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from bridge.protocol.schema.json_schema import DELETED_AT, is_json, source
+from bridge.protocol.schema.json_schema import DELETED_AT, VersionColumn, is_json, source
 
 _METADATA = "_sdc_"
 """The prefix of columns that no source has."""
@@ -27,7 +27,8 @@ class Side:
     def __post_init__(self) -> None:
         columns = defaultdict[str, list[pa.Field]](list)
         for one in self.rows.schema:
-            columns[source(one)].append(one)
+            if not VersionColumn.has(one):
+                columns[source(one)].append(one)
         object.__setattr__(self, "columns", dict(columns))
 
     def own(self, key: Sequence[str]) -> list[str]:
@@ -46,7 +47,9 @@ class Side:
 
     @property
     def live(self) -> str:
-        """The condition for rows that are not marked as deleted."""
+        """The condition for rows that are not marked as deleted, and of versions for those that are current."""
+        if any(map(VersionColumn.has, self.rows.schema)):
+            return quoted(VersionColumn.CURRENT)
         return f"{self.sql(DELETED_AT)} IS NULL" if DELETED_AT in self.columns else "true"
 
 

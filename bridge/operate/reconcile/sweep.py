@@ -127,7 +127,8 @@ def _trial(pipeline: Pipeline, catalog: Catalog | None, folder: Path, merged: Co
     plain |= {"load_method": OVERWRITE}
     destination = {"bucket": str(folder / "lake"), "s3": None, "azure": None, "gcs": None, **plain}
     source: dict[str, Any] = {"check_counts": "never"}
-    decided = dict.fromkeys(("partition_by", "sort_by", "guard", "load_method", "on_error"))
+    decided: dict[str, Any] = dict.fromkeys(("partition_by", "sort_by", "guard", "load_method", "on_error"))
+    decided |= dict.fromkeys(("sequence", "track", "ignore"))  # the source has no versions
     if catalog is not None:
         source |= {"catalog": folder / "catalog.json", "select": []}
         (folder / "catalog.json").write_bytes(dumps(catalog))

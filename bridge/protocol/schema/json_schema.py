@@ -38,15 +38,32 @@ DELETED_AT = "_sdc_deleted_at"
 VERSION_COLUMN = "_sdc_table_version"
 """The column that says of which Singer version a row is."""
 
-START_AT, END_AT, IS_CURRENT = "__START_AT", "__END_AT", "__CURRENT"
-"""The columns of a history table that say from when to when a version is, up to but without the end, and whether it is
-the one of now. `is_version` tells them from a tap's own of these names."""
-
 LEFT_OUT = b"left out"
 """The kind of a field that may hold anything, and is not kept."""
 
 NULL_TIMES = {b"bad_time": b"null"}
 """Metadata of a field in which a text that is no time becomes null, also where it is inside of objects and lists."""
+
+
+class VersionColumn:
+    """The columns of a history table that say from when to when a version is, up to but without the end, and whether
+    it is the one of now."""
+
+    START, END, CURRENT = "__START_AT", "__END_AT", "__CURRENT"
+    KIND = "version"
+    """Tells them from a tap's own of these names."""
+
+    @classmethod
+    def fields(cls, type_: pa.DataType) -> list[pa.Field]:
+        """The columns where a start is of this type."""
+        types = {cls.START: type_, cls.END: type_, cls.CURRENT: pa.bool_()}
+        return [pa.field(name, of, metadata={b"kind": cls.KIND.encode()}) for name, of in types.items()]
+
+    @classmethod
+    def has(cls, field: pa.Field) -> bool:
+        """Whether a column is one of them."""
+        return (field.metadata or {}).get(b"kind") == cls.KIND.encode()
+
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 SCALARS = {
@@ -109,17 +126,6 @@ def source(field: pa.Field) -> str:
     """The property's name in the tap's records, which differs from the column's if it has a twin."""
     name = (field.metadata or {}).get(b"singer")
     return name.decode() if name is not None else str(field.name)
-
-
-def version_fields(type_: pa.DataType) -> list[pa.Field]:
-    """The columns that a history table has besides those of its stream; `type_` is that of a version's start."""
-    types = {START_AT: type_, END_AT: type_, IS_CURRENT: pa.bool_()}
-    return [pa.field(name, of, metadata={b"kind": b"version"}) for name, of in types.items()]
-
-
-def is_version(field: pa.Field) -> bool:
-    """Whether a column is one of `version_fields`."""
-    return (field.metadata or {}).get(b"kind") == b"version"
 
 
 def is_json(field: pa.Field) -> bool:

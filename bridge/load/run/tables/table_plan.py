@@ -24,7 +24,7 @@ from bridge.load.write.keys import check_keys, refuse_new_columns
 from bridge.load.write.layout import RowWindow, TableLayout
 from bridge.load.write.metadata_columns import METADATA
 from bridge.load.write.partition import check_layout
-from bridge.protocol.schema.json_schema import VERSION_COLUMN, is_version
+from bridge.protocol.schema.json_schema import VERSION_COLUMN, VersionColumn
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema, merge
 from bridge.protocol.singer.catalog import Catalog, namesakes
@@ -197,12 +197,13 @@ class TablePlanner:
         window = RowWindow(plan.backfilled_by, self._backfill) if self._backfill else None
         masks = self.streams.masking.of_table(plan.name, plan.keys)
         layout = replace(layout, hard_delete=hard, watched=plan.watched, window=window, masks=masks)
+        history = plan.history
         if plan.usual != UPSERT:
             return replace(plan, layout=layout)
         if not plan.keys:
             hint = "set key_properties for it under streams, or another load_method"
             raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=plan.name)
-        changes, history = plan.replication == "LOG_BASED", plan.history
+        changes = plan.replication == "LOG_BASED"
         hard = bool(hard) and not history  # a deletion closes a version
         return replace(plan, layout=replace(layout, keys=plan.keys, changes=changes, hard_delete=hard, history=history))
 
@@ -322,7 +323,7 @@ class TablePlanner:
 
 def _check_versions(plan: StreamPlan, columns: TableSchema) -> None:
     """Raise `SettingsError` where a table with rows would begin to have versions of them, or no longer have any."""
-    has_versions = any(map(is_version, columns.arrow))
+    has_versions = any(map(VersionColumn.has, columns.arrow))
     if has_versions == (plan.history is not None):
         return
     what = "a table keeps the versions of its rows" if has_versions else "a table has no versions of its rows"

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from bridge.protocol.schema.declared import object_schema
-from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, source
+from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, VersionColumn, source
 from bridge.read.query.changes.json_text import lines, not_finite, objects, slices
 
 _CHUNK = 1 << 20
@@ -26,7 +26,7 @@ class Messages:
         self._fields = [
             field.with_name(source(field)).with_nullable(source(field) not in key)
             for field in columns
-            if source(field) in key or not source(field).startswith("_sdc_")
+            if source(field) in key or not (source(field).startswith("_sdc_") or VersionColumn.has(field))
         ]
         self.lost = dict[str, None]()
         """Columns with a NaN or an infinity, which JSON does not have."""
