@@ -70,7 +70,7 @@ class Corrector:
         before, scratch = committer.snapshot, Scratch(self._home, pipeline, committer.run)
         scratch.prepare(committer.storage)
         files = StreamFiles(committer.log, before)
-        planner = TablePlanner(committer.storage, pipeline, before, None, full=False, append=False)
+        planner = TablePlanner(committer.storage, pipeline, before, None, full=False, append=False, corrects=True)
         context = RunContext(self._stop, lease=self._lease, stream_files=files)
         plan = LoadPlan(pipeline, committer, planner, scratch, context, reason=reason)
         loader = Loader(plan)

@@ -116,6 +116,8 @@ class Versioning:
     """Globs of the properties whose changes make a new version; empty: all."""
     ignore: tuple[str, ...] = ()
     """Globs of those of them whose changes do not."""
+    corrects: bool = False
+    """Rows are those of now, also where their sequence is earlier: they change the version that is current."""
 
     @classmethod
     def of(cls, stream: str, keys: StreamKeys, *, is_on: bool) -> Versioning | None:
@@ -137,12 +139,17 @@ class Versioning:
     def columns(self, stream: pa.Schema) -> pa.Schema:
         """The stream's columns, and those of its versions. Raises `SettingsError` for a sequence without an order."""
         own = [field for field in stream if not VersionColumn.has(field)]
+        self.refuse_own(own)
         more = VersionColumn.fields(TIMESTAMP if self.sequence is None else self.sequence_field(stream).type)
-        taken = {field.name.casefold() for field in more}
-        if twice := [field.name for field in own if field.name.casefold() in taken]:
-            hint = "rename it under streams; or set another load_method"
-            raise SettingsError("a history table has a column of this name itself", hint=hint, column=twice[0])
         return pa.schema([*own, *more])
+
+    @staticmethod
+    def refuse_own(columns: Iterable[pa.Field]) -> None:
+        """Raise `SettingsError` if a stream has a column with the name of one of ours."""
+        ours = {field.name.casefold() for field in VersionColumn.fields(TIMESTAMP)}
+        if taken := [field.name for field in columns if field.name.casefold() in ours]:
+            hint = "rename it under streams; or set another load_method"
+            raise SettingsError("a history table has a column of this name itself", hint=hint, column=taken[0])
 
     def sequence_field(self, columns: pa.Schema) -> pa.Field:
         """The column of the sequence. Raises `SettingsError` if there is none that has an order."""

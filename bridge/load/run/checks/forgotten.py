@@ -23,7 +23,8 @@ from bridge.lake.schemas import columns_of
 from bridge.lake.storage import Storage
 from bridge.load.run.streams import Streams
 from bridge.protocol.mask.masks import Masks
-from bridge.protocol.schema.json_schema import source
+from bridge.protocol.schema.json_schema import VersionColumn, source
+from bridge.settings.destination import HISTORY
 from bridge.settings.options import Pipeline
 
 _RECEIPT = ".receipt.json"
@@ -68,7 +69,8 @@ def columns_in(pipeline: Pipeline, snapshot: Snapshot, stream: str, declared: It
     columns: Columns = []
     if has_table(pipeline, snapshot, stream):
         table = snapshot.table(pipeline.names_of(stream))
-        key = (table.key if table else ()) or pipeline.stream(stream).key_properties or tuple(declared)
+        stored = [one for one in (table.key if table else ()) if not _is_start(pipeline, stream, one)]
+        key = stored or pipeline.stream(stream).key_properties or tuple(declared)
         if not key:
             hint = "set key_properties for it under streams: the columns by which its rows are found"
             raise SettingsError("the stream has no key", hint=hint, stream=stream)
@@ -81,6 +83,11 @@ def columns_in(pipeline: Pipeline, snapshot: Snapshot, stream: str, declared: It
         hint = did_you_mean(stream, snapshot.stream_tables) or "`singer-bridge tables list` shows those there are"
         raise SettingsError("there is no such table", hint=hint, stream=stream)
     return columns
+
+
+def _is_start(pipeline: Pipeline, stream: str, column: str) -> bool:
+    """Whether a column of a table's key tells the versions of one row apart."""
+    return column == VersionColumn.START and pipeline.load_method(stream) == HISTORY
 
 
 def related_to(pipeline: Pipeline, stream: str) -> list[tuple[str, list[str]]]:

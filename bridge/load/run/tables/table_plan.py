@@ -70,15 +70,16 @@ class TablePlanner:
         whole: Collection[str] = (),
         backfill: Window | None = None,
         masking: Masking | None = None,
+        corrects: bool = False,
     ) -> None:
         """`piped`: another program starts the tap, so we do not choose its replication.
 
         `whole`: streams of which each run extracts all rows, as the tap said when it was asked before the run.
-        `backfill`: only rows of this window are loaded.
+        `backfill`: only rows of this window are loaded. `corrects`: rows are as the source has them now.
         """
         self._storage, self._pipeline, self._view, self._catalog = storage, pipeline, snapshot, catalog
         self.streams = Streams(pipeline, catalog, snapshot, full=full, append=append, whole=whole, masking=masking)
-        self._full, self._piped, self._backfill = full, piped, backfill
+        self._full, self._piped, self._backfill, self._corrects = full, piped, backfill, corrects
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in snapshot.tables.values()}
         self.layouts: dict[str, TableLayout] = {}
         self._unclaimed: dict[str, Owner] = {}
@@ -188,7 +189,10 @@ class TablePlanner:
     def incoming(self, message: Schema) -> IncomingSchema:
         """The columns that a SCHEMA brings, as the settings shape them. Raises `SettingsError`, `DataError`."""
         plan = self.streams.with_schema(message)
-        return self.streams.columns(plan).incoming(message, plan.never_null(message), plan.keys)
+        incoming = self.streams.columns(plan).incoming(message, plan.never_null(message), plan.keys)
+        if plan.history:
+            plan.history.refuse_own(incoming.columns.arrow)
+        return incoming
 
     def _keyed(self, plan: StreamPlan, layout: TableLayout) -> StreamPlan:
         """The plan, and in its layout its keys and the handling of deletions. Raises `SettingsError` without a key."""
@@ -197,7 +201,7 @@ class TablePlanner:
         window = RowWindow(plan.backfilled_by, self._backfill) if self._backfill else None
         masks = self.streams.masking.of_table(plan.name, plan.keys)
         layout = replace(layout, hard_delete=hard, watched=plan.watched, window=window, masks=masks)
-        history = plan.history
+        history = plan.history and replace(plan.history, corrects=self._corrects)
         if plan.usual != UPSERT:
             return replace(plan, layout=layout)
         if not plan.keys:

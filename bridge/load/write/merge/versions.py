@@ -148,7 +148,7 @@ class VersionMaker:
         split = np.cumsum([len(one) for one in parts])
         of_old, of_ends, of_new, now = np.split(ranks, split[:-1])
         if self._history.sequence is not None:
-            of_new = _not_before_rows(of_new, marks, code, of_old, len(values))
+            of_new = _not_before_rows(of_new, marks | self._history.corrects, code, of_old, len(values))
         is_current = pc.fill_null(before.column(VersionColumn.CURRENT), False).to_numpy()
         return _Starts(values, of_old, np.where(is_current, _OPEN, of_ends), of_new, int(now[0]))
 
@@ -311,7 +311,7 @@ def _ranked(values: pa.Array) -> tuple[pa.Array, Any]:
 
 
 def _not_before_rows(ranks: Any, marks: Any, code: Any, of_old: Any, count: int) -> Any:
-    """The ranks of new rows; that of a deletion is at least that of each row of its key that came before it."""
+    """The ranks of new rows; one of `marks` is at least that of each row of its key that came before it."""
     if not marks.any():
         return ranks
     rank = np.concatenate([of_old, np.where(marks, 0, ranks)])
