@@ -150,7 +150,7 @@ def stories(draw: st.DrawFn) -> tuple[str, list[list[Row]]]:
     return kind, draw(st.lists(st.lists(row, max_size=8), min_size=1, max_size=5))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(story=stories(), seed=st.integers(0, 9), tiny=st.booleans(), track=st.booleans(), parts=st.booleans())
 def test_versions_are_as_the_document_says(
     story: tuple[str, list[list[Row]]], seed: int, tiny: bool, track: bool, parts: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,11 @@ SECONDS = 3.0
 
 @pytest.fixture
 def silent(page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A further pipeline, whose S3 server accepts connections and never answers."""
+    """A further pipeline, whose S3 server accepts connections and never answers.
+
+    At the end it is closed, and threads that wait for it end: none tries again, at random times, while others test.
+    """
+    before = set(threading.enumerate())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     for module in ("watch", "scrape"):
@@ -37,6 +42,9 @@ def silent(page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 f"s3: {{endpoint_url: 'http://127.0.0.1:{port}', region: us-east-1}}}}}}\n"
             )
         yield
+    for thread in set(threading.enumerate()) - before:
+        if thread.daemon:
+            thread.join(60)
 
 
 def nonsense(page: Page, pipeline: str, facts: dict[str, Any]) -> None:
