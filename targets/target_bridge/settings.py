@@ -90,9 +90,10 @@ CONFIG_JSONSCHEMA: dict[str, Any] = th.PropertiesList(
         "load_method",
         th.StringType,
         default="append-only",
-        allowed_values=["append-only", "upsert", "overwrite", "auto"],
+        allowed_values=["append-only", "upsert", "overwrite", "history", "auto"],
         title="Load Method",
-        description="`append-only` adds rows, `upsert` merges them by key, `overwrite` replaces tables at the end.",
+        description="`append-only` adds rows, `upsert` merges them by key, `overwrite` replaces tables at the end, "
+        "`history` keeps each version of a row by its key.",
     ),
     th.Property(
         "hard_delete",

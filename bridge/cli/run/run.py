@@ -45,7 +45,7 @@ def _request_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--pip-url", metavar="P", help="Package to install the tap from, if it is not yet; needs --to.")
 @click.option("--tap-config", metavar="FILE|JSON", help="The tap's settings: a file, or JSON; needs --to.")
 @click.option("--catalog", metavar="FILE", help="Catalog to pass to the tap; needs --to.")
-@click.option("--load-method", metavar="M", help="auto, append-only, overwrite or upsert; needs --to.")
+@click.option("--load-method", metavar="M", help="auto, append-only, overwrite, upsert or history; needs --to.")
 @streams_option
 @_request_options
 @click.option("--step", metavar="7d", help="With --backfill: a run for each such part of the window.")

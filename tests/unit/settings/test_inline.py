@@ -54,7 +54,7 @@ def test_inline_pipeline_without_a_tap() -> None:
         ({"tap_config": '{"a": "${NOPE}"}'}, "--tap-config: variable is not set variable=NOPE"),
         ({"tap_config": "/nowhere/x.json"}, "--tap-config: cannot read the tap's settings reason=No such file"),
         ({"tap_config": ""}, "--tap-config: must not be empty"),
-        ({"load_method": "apend-only"}, "--load-method: must be auto, append-only, overwrite or upsert"),
+        ({"load_method": "apend-only"}, "--load-method: must be auto, append-only, overwrite, upsert or history"),
         ({"bucket": ""}, "--to: must be a folder or the address of a bucket"),
         ({"bucket": "s3://Lake"}, "--to: not the name of an S3 bucket"),
         ({"bucket": f"s3://key:{PASSWORD}@lake"}, "--to: no keys in the address of a bucket"),

@@ -75,7 +75,7 @@ def test_globs_of_upper_layers_come_last(settings: Load) -> None:
         ("{a: {load_methd: auto}}", "unknown key pipelines.flights.streams.a.load_methd", '"load_method"'),
         ("{a: {select: [b]}}", "unknown key pipelines.flights.streams.a.select", '"select" belongs under "source"'),
         ("{a: {retry: {}}}", "unknown key pipelines.flights.streams.a.retry", "one level higher"),
-        ("{a: {load_method: append}}", "must be auto, append-only, overwrite or upsert", '"append-only"'),
+        ("{a: {load_method: append}}", "must be auto, append-only, overwrite, upsert or history", '"append-only"'),
         ("{a: {key_properties: id}}", "must be a list key=pipelines.flights.streams.a.key_properties", "["),
         ("{a: {replication_method: FULLTABLE}}", "must be FULL_TABLE, INCREMENTAL or LOG_BASED", '"FULL_TABLE"'),
     ],
