@@ -285,11 +285,15 @@ def test_what_is_refused(register: Register) -> None:
     register.play(schema(), *FIRST, state(2))
     before = register.rows()
     for settings, text in (
-        ({"load_method": "upsert", "sequence": None}, "a table keeps the versions of its rows"),
-        ({"load_method": "append-only", "sequence": None}, "a table keeps the versions of its rows"),
-        ({"load_method": "upsert"}, "sequence is for a table that keeps versions"),
-        ({"sequence": "att"}, 'did you mean "at"?'),
-        ({"key_properties": []}, "needs a key"),
+        ({"load_method": "upsert", "sequence": None}, "a history table stays one"),
+        ({"load_method": "append-only", "sequence": None}, "a history table stays one"),
+        ({"load_method": "overwrite", "sequence": None}, "a history table stays one"),
+        ({"load_method": "upsert"}, "or remove sequence"),
+        ({"sequence": None}, "keep sequence: at"),
+        ({"sequence": "id"}, "keep sequence: at"),
+        ({"track": ["name", "citi"]}, 'did you mean "city"?'),
+        ({"hard_delete": True}, "forget"),
+        ({"key_properties": []}, "load_method: history needs a key"),
     ):
         usual, register.people = register.people, register.people | settings
         register.write(schema(), *SECOND, state(5))
@@ -297,13 +301,35 @@ def test_what_is_refused(register: Register) -> None:
         assert done.code == 2, text
         assert text in done.err, done.err
         register.people = usual
+    text = schema(TYPES | {"at": TEXT})
+    register.write(text, *SECOND, state(5))
+    done = register.command("run", "register")
+    assert (done.code, "another order" in done.err) == (2, True), done.err
     own = schema(TYPES | {"__end_at": TEXT})
     register.write(own, *SECOND, state(5))
     done = register.command("run", "register")
-    assert (done.code, "has a column of this name itself" in done.err) == (2, True), done.err
+    assert (done.code, "a name that history tables need" in done.err) == (2, True), done.err
     register.write(schema(), *SECOND, state(5))
     done = register.command("run", "register", "--backfill", "2025-01-01..2025-01-03", "-s", "people")
-    assert (done.code, "has no windows" in done.err) == (2, True), done.err
+    assert (done.code, "cannot be backfilled" in done.err) == (2, True), done.err
+    assert register.rows() == before
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_misspelt_sequence_and_a_table_without_history(register: Register) -> None:
+    """Before the first row, and for a table that has rows, the message says what to write."""
+    register.people["sequence"] = "att"
+    register.write(schema(), *FIRST, state(2))
+    done = register.command("run", "register")
+    assert (done.code, 'did you mean "at"?' in done.err) == (2, True), done.err
+    usual = {"load_method": "history", "sequence": "at"}
+    register.people = {"load_method": "upsert"}
+    register.play(schema(), *FIRST, state(2))
+    before = register.rows()
+    register.people = usual
+    register.write(schema(), *SECOND, state(5))
+    done = register.command("run", "register")
+    assert (done.code, "loaded without history" in done.err) == (2, True), done.err
     assert register.rows() == before
 
 

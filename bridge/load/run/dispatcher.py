@@ -230,7 +230,7 @@ class Dispatcher:
         self._held.opened(stream)
         plan, changed = stream.plan, ChangedValues(stream.texts)
         mark = plan.resumes_by[0] if len(plan.resumes_by) == 1 else ""
-        self.counts[stream.name] = Counts(plan.method, plan.reason, stream.names, plan.keys, mark, changed=changed)
+        self.counts[stream.name] = Counts(plan.word, plan.reason, stream.names, plan.keys, mark, changed=changed)
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 
@@ -289,7 +289,7 @@ class Dispatcher:
             return
         self._tables.rekey(stream, message)
         counts = self.counts[stream.name]
-        counts.load_method, counts.reason = stream.method, stream.plan.reason
+        counts.load_method, counts.reason = stream.plan.word, stream.plan.reason
         if stream.keyed:
             self.spool.ordered.add(stream.name)
 

@@ -2,10 +2,6 @@
 
 Here, and nowhere else in a load, the settings are asked how a stream is called, replicated and loaded. Whoever needs
 such a fact is given the plan.
-
-`auto` never deletes on a guess, and never adds the same rows twice in silence. If nobody says how a stream is
-replicated, each run may extract all of it again, so its rows are merged by their key. Without a key they are added
-once, and the next run is refused until somebody decides.
 """
 
 from __future__ import annotations
@@ -21,8 +17,10 @@ from bridge.errors import BridgeError, DataError, SettingsError, did_you_mean
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.load.run.masking import Masking
+from bridge.load.run.tables.auto import load_method
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, allows_null
-from bridge.load.write.layout import TableLayout, Versioning
+from bridge.load.write.layout import TableLayout
+from bridge.load.write.merge.versioning import Versioning
 from bridge.protocol.schema.merging import Evolution
 from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.catalog import (
@@ -82,6 +80,11 @@ class StreamPlan:
     """Where its rows go, once its table is decided on."""
 
     @property
+    def word(self) -> str:
+        """The load method of this run, as settings and people call it."""
+        return HISTORY if self.method == UPSERT and self.setting == HISTORY else self.method
+
+    @property
     def sweeps(self) -> bool:
         """Whether a complete version removes or marks older rows in place."""
         adds = self.method == APPEND_ONLY
@@ -112,8 +115,8 @@ class StreamPlan:
             what = "each run replaces the table, so no part of it is backfilled"
             raise SettingsError(what, hint=hint, stream=self.name)
         if self.history:
-            hint = f"set its bookmark back: state set -s {shlex.quote(self.name)}; each version is put in its place"
-            raise SettingsError("a table that keeps versions has no windows", hint=hint, stream=self.name)
+            hint = "set its bookmark back, by `singer-bridge state edit`: each row that comes again finds its version"
+            raise SettingsError("a history table cannot be backfilled", hint=hint, stream=self.name)
         if len(self.resumes_by) != 1:
             hint = (
                 "a window is of a replication key; `singer-bridge reconcile --apply` makes any table as its source is"
@@ -229,35 +232,6 @@ class StreamProgress:
         return bool(extends and self.records and self.plan.keys) and self.announced is None
 
 
-def load_method(
-    setting: Literal["auto", LoadMethod],
-    method: str | None,
-    bookmarks: Sequence[str] | None,
-    keys: Sequence[str] = (),
-    *,
-    shared: bool = False,
-) -> tuple[LoadMethod, str]:
-    """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
-
-    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
-    """
-    by_key = f"by key {', '.join(keys)}"
-    if setting != "auto":
-        return (UPSERT, f"{HISTORY}, as set") if setting == HISTORY else (setting, "as set")
-    if method == "FULL_TABLE":
-        return OVERWRITE, "the catalog says FULL_TABLE"
-    if method == "LOG_BASED" and keys and not shared:
-        return UPSERT, f"the catalog says LOG_BASED: {by_key}"
-    if method:
-        return APPEND_ONLY, f"the catalog says {method}"
-    if bookmarks:
-        return APPEND_ONLY, f"incremental: bookmark {', '.join(bookmarks)}"
-    if keys and not shared:
-        return UPSERT, f"no replication method is known: {by_key}"
-    why = "a shared table is only added to" if shared else "no key"
-    return APPEND_ONLY, f"no replication method is known, and {why}"
-
-
 class Streams:
     """The plans of a run's streams. `opened` has those whose SCHEMA has come."""
 
@@ -339,7 +313,7 @@ class Streams:
             is_known=is_known,
             keys=tuple(keys),
             resumes=bool(bookmarks),
-            evolution=self._evolution(plan.settings, keys),
+            evolution=self._evolution(plan.settings, [*keys, *filter(None, [plan.settings.sequence])]),
             bookmark=", ".join(columns),
             resumes_by=columns if replication == "INCREMENTAL" or (replication is None and bookmarks) else (),
         )

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.errors import DataError, SettingsError, did_you_mean
+from bridge.errors import DataError
+from bridge.load.write.merge.versioning import Versioning
 from bridge.load.write.partition import Partition
 from bridge.protocol.decode.instants import moments
-from bridge.protocol.schema.json_schema import EXTRA, TIMESTAMP, VersionColumn, is_json, source
+from bridge.protocol.schema.json_schema import TIMESTAMP, VersionColumn, source
 
 if TYPE_CHECKING:  # workers need no settings
-    from bridge.settings.destination import StreamKeys
     from bridge.settings.options import Pipeline
     from bridge.settings.values.request import Window
 
@@ -104,64 +103,6 @@ class RowWindow:
         hint = "write the bounds as the replication key is: numbers, dates or times"
         what = f"the window is one of {kind}, and the replication key has {values}"
         return DataError(what, hint=hint, column=self.property)
-
-
-@dataclass(frozen=True, slots=True)
-class Versioning:
-    """How versions of a row are told apart."""
-
-    sequence: str | None = None
-    """The property that says from when on a version is; None: the time of the commit."""
-    track: tuple[str, ...] = ()
-    """Globs of the properties whose changes make a new version; empty: all."""
-    ignore: tuple[str, ...] = ()
-    """Globs of those of them whose changes do not."""
-    corrects: bool = False
-    """Rows are those of now, also where their sequence is earlier: they change the version that is current."""
-
-    @classmethod
-    def of(cls, stream: str, keys: StreamKeys, *, is_on: bool) -> Versioning | None:
-        """Take what the settings say of a stream. Raises `SettingsError` for what means nothing without versions."""
-        if is_on:
-            return cls(keys.sequence, tuple(keys.track or ()), tuple(keys.ignore or ()))
-        if given := [name for name in ("sequence", "track", "ignore") if getattr(keys, name)]:
-            hint = "set load_method: history for it, or remove the key"
-            raise SettingsError(f"{given[0]} is for a table that keeps versions", hint=hint, stream=stream)
-        return None
-
-    def tracks(self, name: str) -> bool:
-        """Whether a change of a property makes a new version. One of the sequence does only if `track` names it."""
-        if name.startswith("_sdc_") and name != EXTRA:
-            return False
-        tracked = any(fnmatchcase(name, glob) for glob in self.track) if self.track else name != self.sequence
-        return tracked and not any(fnmatchcase(name, glob) for glob in self.ignore)
-
-    def columns(self, stream: pa.Schema) -> pa.Schema:
-        """The stream's columns, and those of its versions. Raises `SettingsError` for a sequence without an order."""
-        own = [field for field in stream if not VersionColumn.has(field)]
-        self.refuse_own(own)
-        more = VersionColumn.fields(TIMESTAMP if self.sequence is None else self.sequence_field(stream).type)
-        return pa.schema([*own, *more])
-
-    @staticmethod
-    def refuse_own(columns: Iterable[pa.Field]) -> None:
-        """Raise `SettingsError` if a stream has a column with the name of one of ours."""
-        ours = {field.name.casefold() for field in VersionColumn.fields(TIMESTAMP)}
-        if taken := [field.name for field in columns if field.name.casefold() in ours]:
-            hint = "rename it under streams; or set another load_method"
-            raise SettingsError("a history table has a column of this name itself", hint=hint, column=taken[0])
-
-    def sequence_field(self, columns: pa.Schema) -> pa.Field:
-        """The column of the sequence. Raises `SettingsError` if there is none that has an order."""
-        name = self.sequence or ""
-        fields = [field for field in columns if source(field) == name]
-        if not fields:
-            hint = did_you_mean(name, map(source, columns)) or "name a property of the stream, or leave sequence out"
-            raise SettingsError("the sequence is not a column of the table", hint=hint, sequence=name)
-        if len(fields) > 1 or pa.types.is_nested(fields[0].type) or is_json(fields[0]):
-            hint = "name a time or a number; or leave it out, and versions begin with the commit that brings them"
-            raise SettingsError("a sequence needs one value in each row", hint=hint, sequence=name)
-        return fields[0]
 
 
 @dataclass(frozen=True, slots=True)

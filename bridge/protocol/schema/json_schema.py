@@ -54,10 +54,13 @@ class VersionColumn:
     """Tells them from a tap's own of these names."""
 
     @classmethod
-    def fields(cls, type_: pa.DataType) -> list[pa.Field]:
-        """The columns where a start is of this type."""
+    def fields(cls, type_: pa.DataType, sequence: str | None = None) -> list[pa.Field]:
+        """The columns where a start is of this type, and a value of this property."""
         types = {cls.START: type_, cls.END: type_, cls.CURRENT: pa.bool_()}
-        return [pa.field(name, of, metadata={b"kind": cls.KIND.encode()}) for name, of in types.items()]
+        kind, of_start = {b"kind": cls.KIND.encode()}, {b"sequence": sequence.encode()} if sequence else {}
+        return [
+            pa.field(name, of, metadata=kind | (of_start if name == cls.START else {})) for name, of in types.items()
+        ]
 
     @classmethod
     def has(cls, field: pa.Field) -> bool:

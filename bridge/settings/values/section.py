@@ -43,4 +43,4 @@ class Section(BaseModel):
 def section_of(annotation: Any) -> type[Section] | None:
     """The section that a key of this type holds, also by glob or optionally; None for a plain value."""
     kinds = (annotation, *get_args(annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+    return next((kind for kind in kinds if isinstance(kind, type(Section)) and issubclass(kind, Section)), None)

@@ -20,7 +20,7 @@ from bridge.load.run.result import Counts
 from bridge.load.run.streams import Streams
 from bridge.protocol.singer.moves import short_bookmark
 from bridge.protocol.singer.state import bookmark, is_null, standing_point
-from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
+from bridge.settings.destination import APPEND_ONLY, HISTORY, OVERWRITE, UPSERT
 
 _EARLIER, _FEWEST = 10, 5
 """How many earlier runs tell what is usual, and how many it takes at least."""
@@ -107,7 +107,7 @@ class LoadedRun:
     def _repeats(self, stream: str, counts: Counts, earlier: Sequence[RunRecord]) -> bool:
         """Whether these are the rows at the bookmark, as after one UPDATE of many: few of the table, always as many."""
         table = self.after.table(self.streams[stream].names)
-        if counts.load_method != UPSERT or not table or counts.committed * _SHARE >= table.rows:
+        if counts.load_method not in (UPSERT, HISTORY) or not table or counts.committed * _SHARE >= table.rows:
             return False
         return all(run.streams[stream].records == counts.committed for run in earlier)
 

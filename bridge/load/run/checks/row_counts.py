@@ -26,7 +26,7 @@ from bridge.load.slots.unread import Position, unread
 from bridge.load.tap.database.columns import table_of
 from bridge.load.tap.database.connection import NotAsked
 from bridge.load.tap.database.source_database import Place, SourceDatabase
-from bridge.protocol.schema.json_schema import DELETED_AT
+from bridge.protocol.schema.json_schema import DELETED_AT, VersionColumn
 from bridge.protocol.singer.catalog import Catalog, StreamEntry, is_selected, root_facts, stream_id
 from bridge.protocol.singer.state import bookmark
 from bridge.settings.commands import reload
@@ -196,10 +196,12 @@ def _is_whole(snapshot: Snapshot, names: tuple[str, ...], result: Result) -> boo
 
 
 def live_rows(storage: Storage, pipeline: str, table: TableState) -> int | None:
-    """The rows that are not marked as deleted; None where that takes too long to know."""
+    """The rows that are not marked as deleted, of versions the current ones; None where that takes too long to know."""
     files = {name: file for name, file in table.files.items() if not file.deleted}
     columns = read_columns(storage, pipeline, table.schema) if table.schema else []
-    column = next((entry["name"] for entry in columns if entry.get("singer", entry["name"]) == DELETED_AT), None)
+    ends = [entry["name"] for entry in columns if entry.get("kind") == VersionColumn.KIND]
+    marks = [entry["name"] for entry in columns if entry.get("singer", entry["name"]) == DELETED_AT]
+    column = next(iter([name for name in ends if name == VersionColumn.END] or marks), None)
     if column is None:
         return sum(file.rows for file in files.values())
     if len(files) > _FOOTERS:

@@ -188,7 +188,7 @@ def _stream(snapshot: Snapshot, stream: StreamPlan, state: Any) -> dict[str, Any
     live = snapshot.table(stream.names)
     return {
         "stream": stream.names[0],
-        "load_method": stream.method,
+        "load_method": stream.word,
         "reason": stream.reason,
         "rows_now": live.rows if live else 0,
         "bookmark": bookmark(state, stream.names),

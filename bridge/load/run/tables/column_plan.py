@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.errors import SettingsError
+from bridge.load.write.merge.versioning import last_match
 from bridge.load.write.metadata_columns import METADATA, leave_out, with_metadata
 from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, NULL_TIMES, Names, source
 from bridge.protocol.schema.merging import Evolution
@@ -155,7 +156,7 @@ class ColumnPlan:
         """Whether a column is stored: the last glob that matches wins, and naming some leaves out the others."""
         if self.metadata and name in METADATA:
             return True
-        pattern = next((glob for glob in reversed(self.columns) if fnmatchcase(name, glob.removeprefix("!"))), None)
+        pattern = last_match(self.columns, name)
         if pattern is not None and pattern.startswith("!") and name in needed:
             hint = "remove the pattern, or write the column behind it: tables and bookmarks need it"
             raise SettingsError("columns leaves out a key", hint=hint, stream=self.stream, column=name, pattern=pattern)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -103,6 +102,7 @@ class TablePlanner:
         table, replaces = self._view.tables.get(plan.name), plan.method == OVERWRITE
         if not replaces:
             self._refuse_other_masks(plan, table)
+        self._check_versions(plan, table)
         others = self._claim(plan)
         staged = None if self._full else self._view.staged.get(plan.name)
         extends = replaces and not self._full and not staged and self._continues(plan, table)
@@ -112,8 +112,6 @@ class TablePlanner:
         name = (table.schema if table else None) if stays else (staged.schema if staged else None)
         columns = read_schema(self._storage, self._pipeline.name, name) if name else None
         self._refuse_view(plan.name, table, columns)
-        if columns and table and table.rows and not replaces:
-            _check_versions(plan, columns)
         if columns and table and table.rows and not plan.settings.key_properties:
             refuse_new_columns(columns.arrow, plan.name, plan.layout.keys)
         if staged:
@@ -206,7 +204,8 @@ class TablePlanner:
             return replace(plan, layout=layout)
         if not plan.keys:
             hint = "set key_properties for it under streams, or another load_method"
-            raise SettingsError("an upsert needs a key, and the tap declares none", hint=hint, stream=plan.name)
+            what = f"load_method: {plan.word} needs a key, and the tap declares none"
+            raise SettingsError(what, hint=hint, stream=plan.name)
         changes = plan.replication == "LOG_BASED"
         hard = bool(hard) and not history  # a deletion closes a version
         return replace(plan, layout=replace(layout, keys=plan.keys, changes=changes, hard_delete=hard, history=history))
@@ -304,8 +303,24 @@ class TablePlanner:
         me = Owner(self._pipeline.name, stream)
         self._check_contents(plan, others_of(self._storage, plan.layout.folder, me, shared=self._may_share(plan)))
         self._refuse_view(stream, table, None)
+        self._check_versions(plan, table)
         if table and table.files and plan.method != OVERWRITE:
             self._check_folders(plan, table.partition_by)
+
+    def _check_versions(self, plan: StreamPlan, table: TableState | None) -> None:
+        """Raise `SettingsError` where a table with rows would begin to have versions of them, or no longer have any."""
+        if self._full or not table or not table.rows or not table.schema or not (table.upserts or plan.history):
+            return
+        columns = read_schema(self._storage, self._pipeline.name, table.schema).arrow
+        has_versions, anew = any(map(VersionColumn.has, columns)), reload(self._pipeline, [plan.name])
+        if plan.history and has_versions:
+            plan.history.refuse_other(columns)
+        elif plan.history:
+            hint = f"set load_method back; or begin anew, with what the tap sends then: {anew}"
+            raise SettingsError("a table that was loaded without history gets none", hint=hint, stream=plan.name)
+        elif has_versions:
+            hint = f"keep load_method: {HISTORY}; or lose all earlier versions: {anew}"
+            raise SettingsError("a history table stays one", hint=hint, stream=plan.name)
 
     def _may_share(self, plan: StreamPlan) -> bool:
         shared = self._pipeline.destination.shared
@@ -323,17 +338,6 @@ class TablePlanner:
         if strange := strangers(self._storage, table or TableState(folder, None), others):
             hint = "`run --adopt` makes them part of the table; or move them away, or choose another destination.path"
             raise LakeError("the table's folder holds files of others", hint=hint, folder=folder, file=strange[0])
-
-
-def _check_versions(plan: StreamPlan, columns: TableSchema) -> None:
-    """Raise `SettingsError` where a table with rows would begin to have versions of them, or no longer have any."""
-    has_versions = any(map(VersionColumn.has, columns.arrow))
-    if has_versions == (plan.history is not None):
-        return
-    what = "a table keeps the versions of its rows" if has_versions else "a table has no versions of its rows"
-    was = f"keep load_method: {HISTORY}" if has_versions else "keep load_method"
-    hint = f"{was}; or load the table anew: --full -s {shlex.quote(plan.name)}; or load it under another pipeline name"
-    raise SettingsError(what, hint=hint, stream=plan.name)
 
 
 def _was_swept(message: Schema, columns: TableSchema | None) -> bool:

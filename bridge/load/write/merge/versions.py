@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.load.write.keys import codes_of
-from bridge.load.write.layout import Versioning
 from bridge.load.write.merge.extra import chained
 from bridge.load.write.merge.match import VersionSweep
+from bridge.load.write.merge.versioning import Versioning
 from bridge.load.write.merge.winners import Keyed, in_order, is_deleted, lacks
 from bridge.load.write.spill import ABSENT
 from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, TIMESTAMP, VERSION_COLUMN, VersionColumn, source

@@ -17,7 +17,7 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableState
 from bridge.lake.schemas import read_schema
 from bridge.lake.storage.local.storage import LocalStorage
-from bridge.load.run.streams import load_method
+from bridge.load.run.tables.auto import load_method
 from bridge.load.run.tables.table_plan import TablePlanner
 from bridge.load.write.partition import Partition
 from bridge.protocol.schema.table_schema import TableSchema, from_singer

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import bridge.load.write.merge.plan
 import bridge.load.write.spill
 from bridge.lake.records import TableState
-from bridge.load.write.layout import Versioning
 from bridge.load.write.merge.match import MergeSpec, VersionSweep
 from bridge.load.write.merge.plan import Merged
+from bridge.load.write.merge.versioning import Versioning
 from bridge.load.write.partition import Partition
 from bridge.load.write.report import SpillFile
 from bridge.protocol.schema.json_schema import DELETED_AT, TIMESTAMP, VersionColumn
@@ -157,7 +157,7 @@ def test_versions_are_as_the_document_says(
 ) -> None:
     """Any sequence, in any order, however rows are split; deletions, equal rows, and partitions by what is current."""
     kind, commits = story
-    history = Versioning("at" if kind else None, track=("v",) if track else ())
+    history = Versioning("t", "at" if kind else None, track=("v",) if track else ())
     type_ = KINDS[kind][0] if kind else pa.int64()
     schema = pa.schema(
         [("k", pa.int64()), ("v", pa.int64()), ("w", pa.int64()), ("at", type_), (DELETED_AT, TIMESTAMP)]
