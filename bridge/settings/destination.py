@@ -179,7 +179,7 @@ class Destination(Section):
     """How a run changes tables; `auto`: as the catalog says."""
     hard_delete: bool | None = None
     """Whether a row that the tap deletes is removed (`true`) or gets `_sdc_deleted_at`. Default: depends on the load
-    method."""
+    method; no effect on a history table."""
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
     """Compression of the Parquet files."""
     compression_level: Annotated[int, Field(ge=1)] | None = None
@@ -277,12 +277,13 @@ class StreamKeys(Section):
     key_properties: list[str] | None = None
     """The table's keys, instead of those that the tap declares."""
     sequence: Name = None
-    """For `load_method: history`: the property that says from when on a version is. Default: the time of the commit."""
+    """For `load_method: history`: the column that orders the versions of a row. Its value is the version's start.
+    Default: the time of the commit."""
     track: Columns | None = None
-    """For `load_method: history`: globs of the properties whose changes make a new version. Others are changed in the
-    version as it is."""
+    """For `load_method: history`: globs of the columns whose changes make a version; `!` leaves out, the last match
+    wins. A change of others updates the current version in place."""
     ignore: Columns | None = None
-    """For `load_method: history`: globs of the properties whose changes make no new version."""
+    """For `load_method: history`: globs of the columns whose changes make no version. It wins over `track`."""
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
     """The replication method that the catalog gives to the tap. Needs a catalog."""
     replication_key: str | None = None

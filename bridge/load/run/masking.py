@@ -51,8 +51,11 @@ class Masking:
         id_ = str(self._masks.facts["key"])
         return hashed | ({"*": id_} if id_ else {})
 
-    def refuse(self, stream: str, keys: Iterable[str], bookmarks: Iterable[str]) -> None:
-        """Raise `SettingsError` for a mask that these keys or bookmarks of a stream cannot have."""
+    def refuse(self, stream: str, keys: Iterable[str], bookmarks: Iterable[str], sequence: str | None = None) -> None:
+        """Raise `SettingsError` for a mask that these keys, bookmarks, or the sequence of a stream cannot have."""
+        if sequence is not None and self._mask_of(stream, sequence) != _KEEP:
+            hint = f'it orders the versions of a row; write "{stream}.{sequence}": keep'
+            raise SettingsError("mask: a sequence cannot be masked", hint=hint, stream=stream, column=sequence)
         for name in keys:
             if (mask := self._mask_of(stream, name)) not in (_KEEP, _HASH):
                 hint = f'several rows would have one key; write "{stream}.{name}": hash, or keep'

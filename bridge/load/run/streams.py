@@ -276,7 +276,7 @@ class Streams:
         marks = [resumes_by] if resumes_by else []
         if not resumes_by and plan.replication == "INCREMENTAL" and plan.name in self.entries:
             marks = root_facts(self.entries[plan.name]).get("valid-replication-keys") or []
-        self.masking.refuse(plan.name, keys if own is None else own, [*bookmarks, *marks])
+        self.masking.refuse(plan.name, keys if own is None else own, [*bookmarks, *marks], plan.settings.sequence)
 
     def _made(self, name: str) -> StreamPlan:
         pipeline, entry = self.pipeline, self.entries.get(name)
@@ -332,6 +332,7 @@ class Streams:
             self.pipeline.metadata(plan.name),
             read_transform(text) if text is not None else None,
             settings.replication_key or plan.replication_key,
+            settings.sequence,
             log_based=plan.replication == "LOG_BASED",
             null_times=settings.on_bad_time == "null",
         )

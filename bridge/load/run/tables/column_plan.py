@@ -112,6 +112,8 @@ class ColumnPlan:
     metadata: bool = False
     statement: Statement | None = None
     replication_key: str | None = None
+    sequence: str | None = None
+    """The property that orders the versions of a row."""
     log_based: bool = False
     """Whether the tap reads a log, so that deletions may come, also where its SCHEMA does not say so."""
     null_times: bool = False
@@ -127,7 +129,7 @@ class ColumnPlan:
         needed = {
             *keys,
             *(message.bookmark_properties or ()),
-            *([self.replication_key] if self.replication_key else ()),
+            *filter(None, [self.replication_key, self.sequence]),
         }
         selected = [each for each in fields if self._keeps(source(each), needed)]
         left_out = [each for each in fields if each not in selected]

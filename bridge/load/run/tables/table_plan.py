@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from bridge.errors import LakeError, SettingsError
 from bridge.exact_json import dumps
 from bridge.lake.formats.registry import TableLogs
@@ -82,6 +84,7 @@ class TablePlanner:
         self._folders = {table.folder.rsplit("/", 1)[-1].casefold() for table in snapshot.tables.values()}
         self.layouts: dict[str, TableLayout] = {}
         self._unclaimed: dict[str, Owner] = {}
+        self._starts: dict[str, pa.DataType] = {}
 
     def loaded(self, deselected: Collection[str]) -> dict[str, TableState]:
         """The existing tables of the streams that this run loads."""
@@ -212,8 +215,10 @@ class TablePlanner:
 
     def check(self, stream: str, schema: TableSchema) -> None:
         """Raise `SettingsError` unless a table with these columns can be partitioned and sorted as the settings say."""
-        target = self.layouts[stream]
-        columns = target.history.columns(schema.arrow) if target.history else schema.arrow
+        target, columns = self.layouts[stream], schema.arrow
+        if target.history:
+            columns = target.history.columns(columns, self._starts.get(stream))
+            self._starts[stream] = columns.field(VersionColumn.START).type
         check_layout(columns, stream, target.partition_by, target.sort_by)
         if target.keys:
             check_keys(columns, stream, target.keys)

@@ -59,8 +59,8 @@ class Versioning:
         is_tracked = not tracked.startswith("!") if tracked else all(glob.startswith("!") for glob in self.track)
         return is_tracked and (ignored is None or ignored.startswith("!"))
 
-    def columns(self, stream: pa.Schema) -> pa.Schema:
-        """The stream's columns, and those of its versions.
+    def columns(self, stream: pa.Schema, start: pa.DataType | None = None) -> pa.Schema:
+        """The stream's columns, and those of its versions. `start` is the type of starts so far in this run.
 
         Raises `SettingsError` for a sequence without an order, and for what is tracked and not there.
         """
@@ -73,7 +73,7 @@ class Versioning:
                 raise SettingsError("track names no column", hint=hint, stream=self.stream, track=glob)
         type_ = TIMESTAMP if self.sequence is None else self.sequence_field(stream).type
         before = [field.type for field in stream if VersionColumn.has(field) and field.name == VersionColumn.START]
-        if before and before[0] != pa.string() and type_ == pa.string():
+        if type_ == pa.string() and any(one not in (None, pa.string()) for one in (*before, start)):
             hint = f"give it its type in the tap's settings or catalog; or begin anew: {self._anew}"
             raise SettingsError("the sequence became text, which has another order", hint=hint, stream=self.stream)
         return pa.schema([*own, *VersionColumn.fields(type_, self.sequence)])
@@ -104,7 +104,11 @@ class Versioning:
         name = self.sequence or ""
         fields = [field for field in columns if source(field) == name]
         if not fields:
-            hint = did_you_mean(name, map(source, columns)) or "name a column of the stream, or leave sequence out"
+            renamed = [source(field) for field in columns if field.name == name]
+            hint = (
+                f"write it as the tap calls it: {renamed[0]}" if renamed else did_you_mean(name, map(source, columns))
+            )
+            hint = hint or "name a column of the stream, or leave sequence out"
             facts = {"stream": self.stream, "sequence": name}
             raise SettingsError("the sequence is not a column of the table", hint=hint, **facts)
         if len(fields) > 1 or pa.types.is_nested(fields[0].type) or is_json(fields[0]):

@@ -1,9 +1,11 @@
 """The versions of rows: which there are after new rows came for their keys.
 
 A row is a version from its start on, up to the next row of its key. One that differs from the row before it in nothing
-that is tracked is the same version. A deletion is about now: it ends the version that is current as it comes, and a
-row that comes after it, and is no older than that version, is there again. So the result is the same wherever commits
-are made, and if rows come twice.
+that is tracked is the same version, which then has the sequence of the later one.
+
+A tap tells what is there now. So a deletion ends the latest row that came before it, at its own time or later; and a
+row that comes after it, and is then the latest of its key, is there again. Other rows that come late are put in their
+places. A deletion that comes once more, with its time, changes nothing. So old messages may come again.
 
 Starts and ends are ranks here: numbers that compare as the values do, 0 for null, which is before all else.
 """
@@ -22,13 +24,13 @@ import pyarrow.compute as pc
 from bridge.load.write.keys import codes_of
 from bridge.load.write.merge.extra import chained
 from bridge.load.write.merge.match import VersionSweep
+from bridge.load.write.merge.ranks import OPEN, come_again, ends_by_deletion, latest_before, ranked
 from bridge.load.write.merge.versioning import Versioning
 from bridge.load.write.merge.winners import Keyed, in_order, is_deleted, lacks
 from bridge.load.write.spill import ABSENT
+from bridge.protocol.decode.instants import moments
 from bridge.protocol.schema.json_schema import DELETED_AT, EXTRA, TIMESTAMP, VERSION_COLUMN, VersionColumn, source
 
-_OPEN = -1
-"""The rank of an end that has not come."""
 _NONE = -1
 """In the place of a row's number: none."""
 
@@ -54,9 +56,8 @@ class _Ended:
     """For each row of a `_Line`, the deletion that ended it."""
 
     rank: Any
-    """The end; `_OPEN` without one."""
-    by: Any
-    """The number of the row that has its time: the table's versions come first, then new rows."""
+    """The end; `OPEN` without one."""
+    is_new: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,20 @@ class _Starts:
 
     values: pa.Array
     before: Any
+    own: Any
+    """The sequences of the table's versions: later than the start if the last row that was the same came later."""
     ends: Any
-    """Of the versions that the table has."""
+    """Of the table's versions."""
+    deleted: Any
+    """The numbers of those that a deletion ended."""
     rows: Any
     """Of new rows; of a deletion the end of its version."""
+    is_latest: Any
+    """Booleans: which new rows were the latest of their keys as they came."""
     now: int
 
     def at(self, ranks: Any) -> pa.Array:
-        """The values of these ranks; null for `_OPEN`."""
+        """The values of these ranks; null for `OPEN`."""
         return self.values.take(pa.array(np.maximum(ranks, 0)))
 
 
@@ -131,7 +138,7 @@ class VersionMaker:
         code = codes.to_numpy()
         starts = self._starts(before, rows, marks, code)
         line = self._line(before, rows, marks, code, starts)
-        return self._made(before, rows, starts, line, self._ended(marks, code, starts, line))
+        return self._made(before, starts, line, self._ended(marks, code, starts, line))
 
     def now(self) -> pa.Scalar:
         """The time of the commit as a start; null where starts are no times."""
@@ -141,16 +148,24 @@ class VersionMaker:
         return pa.scalar(self._now, pa.int64()).cast(TIMESTAMP) if is_time else pa.scalar(None, self._start)
 
     def _starts(self, before: pa.Table, rows: pa.Table, marks: Any, code: Any) -> _Starts:
-        old, ends = (before.column(name).combine_chunks() for name in (VersionColumn.START, VersionColumn.END))
-        new = self._by_arrival(before, rows, code) if self._history.sequence is None else self._by_sequence(rows, marks)
-        parts = [old, ends, new, pa.array([self.now().as_py()], self._start)]
-        values, ranks = _ranked(pa.concat_arrays(parts))
-        split = np.cumsum([len(one) for one in parts])
-        of_old, of_ends, of_new, now = np.split(ranks, split[:-1])
-        if self._history.sequence is not None:
-            of_new = _not_before_rows(of_new, marks | self._history.corrects, code, of_old, len(values))
+        start, end = (before.column(name).combine_chunks() for name in (VersionColumn.START, VersionColumn.END))
+        if by_arrival := self._history.sequence is None:
+            own, new = start, self._by_arrival(before, rows, code)
+        else:
+            own, new = self._sequence(before), self._by_sequence(rows, marks)
+        parts = [start, own, end, new, pa.array([self.now().as_py()], self._start)]
+        values, ranks = ranked(pa.concat_arrays(parts))
+        of_start, of_own, of_end, of_new, now = np.split(ranks, np.cumsum([len(one) for one in parts])[:-1])
         is_current = pc.fill_null(before.column(VersionColumn.CURRENT), False).to_numpy()
-        return _Starts(values, of_old, np.where(is_current, _OPEN, of_ends), of_new, int(now[0]))
+        ends, count, wide = np.where(is_current, OPEN, of_end), len(before), len(values) + 1
+        deleted = np.flatnonzero(ends_by_deletion(code[:count], of_start, ends))
+        of_rows = np.concatenate([np.maximum(of_start, of_own), np.where(marks, 0, of_new)])
+        latest = latest_before(code, of_rows, wide)[count:]
+        if not by_arrival:
+            again = come_again(code[count:] * wide + of_new, marks & (of_new > 0), code[deleted] * wide + ends[deleted])
+            of_new = np.where((marks & ~again) | self._history.corrects, np.maximum(of_new, latest), of_new)
+        is_latest = ~marks & (of_new >= latest)
+        return _Starts(values, of_start, of_own, ends, deleted, of_new, is_latest, int(now[0]))
 
     def _by_arrival(self, before: pa.Table, rows: pa.Table, code: Any) -> pa.Array:
         """Now, but a microsecond apart for rows of one key, and after all that the table has of it."""
@@ -165,42 +180,60 @@ class VersionMaker:
         place[order] = np.arange(len(own)) - first
         return pa.array(latest[own] + 1 + place, pa.int64()).cast(self._start)
 
-    def _by_sequence(self, rows: pa.Table, marks: Any) -> pa.Array:
-        """The sequence; of a deletion the later one of that and its time, if the sequence is one."""
+    def _sequence(self, rows: pa.Table) -> pa.Array:
         column = rows.column(self._history.sequence_field(self._columns).name).combine_chunks()
         if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_finite(column), pc.add(column, 0.0), None)  # -0 is 0
+            return pc.if_else(pc.is_nan(column), None, pc.add(column, 0.0))  # -0 is 0
+        return column
+
+    def _by_sequence(self, rows: pa.Table, marks: Any) -> pa.Array:
+        """The sequence; of a deletion the later one of that and its time, if the sequence is one."""
+        column = self._sequence(rows)
         if not self.now().is_valid:
             return column
-        times = pa.nulls(len(rows), self._start)
-        if DELETED_AT in rows.column_names and rows.schema.field(DELETED_AT).type == TIMESTAMP:
-            times = rows.column(DELETED_AT).combine_chunks().cast(pa.timestamp("us")).cast(self._start, safe=False)
+        times = self._times(rows)
         latest = pc.if_else(pc.greater(column, times), column, times)  # null if one of them is
         ends = pc.coalesce(latest, column, times, self.now())
         return pc.if_else(pa.array(marks), ends, column)
 
+    def _times(self, rows: pa.Table) -> pa.Array:
+        """The times of deletions, as starts; null where they say none."""
+        if DELETED_AT not in rows.column_names:
+            return pa.nulls(len(rows), self._start)
+        column = rows.column(DELETED_AT).combine_chunks()
+        if pa.types.is_string(column.type):
+            column = moments(column.to_pylist())
+        if pa.types.is_boolean(column.type):
+            return pa.nulls(len(rows), self._start)
+        return column.cast(pa.timestamp("us")).cast(self._start, safe=False)
+
     def _line(self, before: pa.Table, rows: pa.Table, marks: Any, code: Any, starts: _Starts) -> _Line:
-        count, new = len(before), np.flatnonzero(~marks)
-        names = self._columns.names
-        both = pa.concat_tables([before.select(names), rows.select(names).take(pa.array(new))])
-        arrival = np.concatenate([np.full(count, _NONE), new])
-        code = np.concatenate([code[:count], code[count:][new]])
-        rank = np.concatenate([starts.before, starts.rows[new]])
+        count, new, names = len(before), np.flatnonzero(~marks), self._columns.names
+        # A version whose last row came later than its start is there once more, as that row.
+        more = (starts.own > starts.before) & ((starts.ends == OPEN) | (starts.own < starts.ends))
+        again = np.flatnonzero(more)
+        old = np.concatenate([np.arange(count), again])
+        both = pa.concat_tables([before.select(names).take(old), rows.select(names).take(new)])
+        arrival = np.concatenate([np.full(len(old), _NONE), new])
+        code = np.concatenate([code[old], code[count:][new]])
+        rank = np.concatenate([starts.before, starts.own[again], starts.rows[new]])
+        stored = np.concatenate([old, np.full(len(new), _NONE)])
+        own = np.where(np.arange(len(stored)) < count, stored, _NONE)
         order = np.lexsort((arrival, rank, code))
-        code, rank, arrival = code[order], rank[order], arrival[order]
-        absent = pa.concat_arrays([pa.nulls(count, ABSENT.type), rows.column(ABSENT.name).combine_chunks().take(new)])
-        both = self._filled(both.take(pa.array(order)), absent.take(pa.array(order)), code, arrival >= 0)
+        code, rank, arrival, stored, own = (one[order] for one in (code, rank, arrival, stored, own))
+        absent = rows.column(ABSENT.name).combine_chunks().take(new)
+        absent = pa.concat_arrays([pa.nulls(len(old), ABSENT.type), absent]).take(order)
+        both = self._filled(both.take(order), absent, code, arrival >= 0)
         version = _versions(both)
         same = (code[1:] == code[:-1]) & (rank[1:] == rank[:-1])
         last = np.flatnonzero(np.append(~same, True)[: len(code)])
         first = np.flatnonzero(np.insert(~same, 0, True)[: len(code)])
         content = last.copy()
-        replaced = np.flatnonzero((arrival[first] == _NONE) & (first != last))
+        replaced = np.flatnonzero((stored[first] != _NONE) & (first != last))
         equal = ~_differ(both, first[replaced], last[replaced], self._data)
         content[replaced[equal]] = first[replaced[equal]]
         version = np.maximum(version[first], version[last])
-        stored = np.where(arrival == _NONE, order, _NONE)
-        return _Line(both, code[last], rank[last], arrival[last], stored[first], content, stored, version)
+        return _Line(both, code[last], rank[last], arrival[last], own[first], content, stored, version)
 
     def _filled(self, rows: pa.Table, absent: pa.Array, code: Any, is_new: Any) -> pa.Table:
         """The rows, where changes have what they lack from the row before."""
@@ -223,44 +256,52 @@ class VersionMaker:
         return rows
 
     def _ended(self, marks: Any, code: Any, starts: _Starts, line: _Line) -> _Ended:
-        """A deletion ends the row with the latest start up to it, unless that came after it; the first one counts."""
-        count, wide = len(starts.before), len(starts.values) + 1
-        old = np.flatnonzero(_ends_by_deletion(code[:count], starts.before, starts.ends))
-        number = np.concatenate([old, count + np.flatnonzero(marks)])
-        rank = np.concatenate([np.maximum(starts.ends[old], starts.before[old]), starts.rows[marks]])
-        arrival = np.where(number < count, _NONE, number - count)
-        row = np.searchsorted(line.code * wide + line.rank, code[number] * wide + rank, side="right") - 1
-        holds = row >= 0
-        holds[holds] = (line.code[row[holds]] == code[number[holds]]) & (line.arrival[row[holds]] <= arrival[holds])
-        row, rank, number, arrival = row[holds], rank[holds], number[holds], arrival[holds]
-        ended, by = np.full(len(line.code), _OPEN), np.full(len(line.code), _NONE)
-        order = np.lexsort((arrival, rank))[::-1]  # the first one is written last, and stays
-        ended[row[order]], by[row[order]] = rank[order], number[order]
-        return _Ended(ended, by)
+        """The ends by deletions that no later row took back; of several the first."""
+        count, wide, rows = len(starts.before), len(starts.values) + 1, len(marks) + 1
+        number = np.concatenate([starts.deleted, count + np.flatnonzero(marks)])
+        rank = np.concatenate([starts.ends[starts.deleted], starts.rows[marks]])
+        of_code, is_new = code[number], number >= count
+        came = np.where(is_new, number - count, _NONE)
+        later = np.flatnonzero(starts.is_latest)
+        later = later[np.argsort(code[count:][later], kind="stable")]
+        next_ = np.searchsorted(code[count:][later] * rows + later, of_code * rows + came, side="right")
+        holds = np.full(len(number), True)
+        has_next = next_ < len(later)
+        after = later[next_[has_next]]
+        holds[has_next] = (code[count:][after] != of_code[has_next]) | (starts.rows[after] > rank[has_next])
+        row = np.searchsorted(line.code * wide + line.rank, of_code * wide + rank, side="right") - 1
+        holds &= (row >= 0) & (line.code[row] == of_code) if len(line.code) else False
+        row, rank, is_new = row[holds], rank[holds], is_new[holds]
+        ended, by_new = np.full(len(line.code), OPEN), np.full(len(line.code), False)
+        order = np.lexsort((is_new, rank))[::-1]  # the first one is written last, and stays
+        ended[row[order]], by_new[row[order]] = rank[order], is_new[order]
+        return _Ended(ended, by_new)
 
-    def _made(self, before: pa.Table, rows: pa.Table, starts: _Starts, line: _Line, ended: _Ended) -> Versions:
+    def _made(self, before: pa.Table, starts: _Starts, line: _Line, ended: _Ended) -> Versions:
         count, earlier = len(line.code), np.flatnonzero(line.follows)
         tracked, changed = np.full(count, True), np.full(count, True)
         pairs = line.content[earlier - 1], line.content[earlier]
         tracked[earlier] = _differ(line.rows, *pairs, self._tracked)
         changed[earlier] = _differ(line.rows, *pairs, self._data)
         begins = ~line.follows | tracked
-        begins[1:] |= ended.rank[:-1] != _OPEN
+        begins[1:] |= ended.rank[:-1] != OPEN
         first = np.flatnonzero(begins)
         last = np.append(first[1:], count)[: len(first)] - 1
         latest = np.maximum.accumulate(np.where(begins | changed, np.arange(count), 0))[last]
         own, content, rank = line.own[first], line.content[latest], line.rank[first]
         version = np.maximum.reduceat(line.version, first) if count else line.version
-        next_ = np.append(np.where(line.follows[first[1:]], rank[1:], _OPEN), _OPEN)[: len(first)]
-        ends, by = np.where(ended.rank[last] == _OPEN, next_, ended.rank[last]), ended.by[last]
-        swept = (ends == _OPEN) & self._older(version)
-        ends[swept], by[swept] = np.maximum(starts.now, rank)[swept], len(before) + len(rows)
+        next_ = np.append(np.where(line.follows[first[1:]], rank[1:], OPEN), OPEN)[: len(first)]
+        ends, by_new = np.where(ended.rank[last] == OPEN, next_, ended.rank[last]), ended.is_new[last]
+        of_key = np.maximum.reduceat(line.version, np.flatnonzero(~line.follows)) if count else line.version
+        swept = (ends == OPEN) & self._older(of_key[np.cumsum(~line.follows)[first] - 1])
+        ends[swept] = np.maximum(starts.now, line.rank[last])[swept]
         stays = (own != _NONE) & (line.stored[content] == own)
         stays[stays] = (ends[stays] == starts.ends[own[stays]]) & (version[stays] == _versions(before)[own[stays]])
         made = np.flatnonzero(~stays)
         written = line.rows.take(pa.array(content[made]))
-        written = self._marked(written, before, rows, by[made], version[made])
-        open_ = pa.array(ends[made] == _OPEN)
+        if VERSION_COLUMN in self._columns.names:
+            written = _with(written, VERSION_COLUMN, pa.array(version[made], mask=version[made] < 0))
+        open_ = pa.array(ends[made] == OPEN)
         written = _with(written, VersionColumn.START, starts.at(rank[made]))
         written = _with(
             written, VersionColumn.END, pc.if_else(open_, pa.scalar(None, self._start), starts.at(ends[made]))
@@ -269,9 +310,9 @@ class VersionMaker:
         return Versions(
             _with(written, VersionColumn.CURRENT, open_),
             before.take(pa.array(np.setdiff1d(np.arange(len(before)), own))),
-            inserted=int((own == _NONE).sum()),
+            inserted=int(((own == _NONE) & (line.arrival[first] != _NONE)).sum()),
             updated=int((replaces & ~stays).sum()),
-            deleted=int(((by >= len(before)) & ~swept & ~stays).sum()),
+            deleted=int((by_new & ~stays).sum()),
             swept=int(swept.sum()),
         )
 
@@ -282,18 +323,6 @@ class VersionMaker:
         versions = pa.chunked_array([pa.array(version, mask=version < 0)])
         return self._sweep.mask(pa.table({}), versions).to_numpy()
 
-    def _marked(self, written: pa.Table, before: pa.Table, rows: pa.Table, by: Any, version: Any) -> pa.Table:
-        """The versions with the times of the deletions that ended them, and their Singer versions."""
-        if VERSION_COLUMN in self._columns.names:
-            written = _with(written, VERSION_COLUMN, pa.array(version, mask=version < 0))
-        if DELETED_AT in self._columns.names:
-            type_ = self._columns.field(DELETED_AT).type
-            now = pa.array([self._now], pa.int64()).cast(TIMESTAMP) if type_ == TIMESTAMP else pa.nulls(1, type_)
-            marks = [*before.column(DELETED_AT).chunks, *rows.column(DELETED_AT).chunks, now]
-            times = pa.chunked_array(marks, type_).take(pa.array(by, mask=by == _NONE))
-            written = _with(written, DELETED_AT, times)
-        return written
-
 
 def _versions(rows: pa.Table) -> Any:
     """The Singer versions of rows, -1 for none."""
@@ -302,48 +331,32 @@ def _versions(rows: pa.Table) -> Any:
     return pc.fill_null(rows.column(VERSION_COLUMN), -1).to_numpy()
 
 
-def _ranked(values: pa.Array) -> tuple[pa.Array, Any]:
-    """The values in their order, each once and null first; and the number of each in that order."""
-    unique = values.unique().drop_null()
-    ordered = unique.take(pc.sort_indices(unique))
-    ranks = pc.fill_null(pc.index_in(values, value_set=ordered), -1).to_numpy().astype(np.int64) + 1
-    return pa.concat_arrays([pa.nulls(1, values.type), ordered]), ranks
-
-
-def _not_before_rows(ranks: Any, marks: Any, code: Any, of_old: Any, count: int) -> Any:
-    """The ranks of new rows; one of `marks` is at least that of each row of its key that came before it."""
-    if not marks.any():
-        return ranks
-    rank = np.concatenate([of_old, np.where(marks, 0, ranks)])
-    order = np.argsort(code, kind="stable")
-    latest = np.empty(len(rank), np.int64)
-    latest[order] = np.maximum.accumulate(code[order] * (count + 1) + rank[order])
-    return np.where(marks, np.maximum(ranks, (latest - code * (count + 1))[len(of_old) :]), ranks)
-
-
-def _ends_by_deletion(code: Any, rank: Any, ends: Any) -> Any:
-    """Which of the table's versions a deletion ended: they are not current, and none begins where they end."""
-    order = np.lexsort((rank, code))
-    code, rank, end = code[order], rank[order], ends[order]
-    passed = np.append((code[1:] == code[:-1]) & (rank[1:] == end[:-1]), False)[: len(code)]
-    result = np.empty(len(code), bool)
-    result[order] = (end != _OPEN) & ~passed
-    return result
-
-
 def _differ(rows: pa.Table, one: Any, other: Any, names: Sequence[str]) -> Any:
     """Which of these pairs of rows differ in one of the columns. NaN is NaN."""
     differ = np.full(len(one), False)
     for name in names if len(one) else ():
-        left, right = (rows.column(name).take(pa.array(which)).combine_chunks() for which in (one, other))
-        if pa.types.is_nested(left.type):
-            differ |= [repr(a) != repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)]
-            continue
-        unequal = pc.not_equal(left, right)
-        if pa.types.is_floating(left.type):
-            unequal = pc.and_(unequal, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
-        differ |= pc.coalesce(unequal, pc.xor(pc.is_null(left), pc.is_null(right))).to_numpy(zero_copy_only=False)
+        differ |= _unequal(*(rows.column(name).take(which).combine_chunks() for which in (one, other)))
     return differ
+
+
+def _unequal(left: pa.Array, right: pa.Array) -> Any:
+    """Which values of two arrays of one type differ."""
+    if pa.types.is_struct(left.type):
+        differ = pc.xor(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
+        for one, other in zip(left.flatten(), right.flatten(), strict=True):
+            differ |= _unequal(one, other)
+        return differ
+    if pa.types.is_list(left.type):
+        lengths = [pc.fill_null(pc.list_value_length(one), -1).to_numpy() for one in (left, right)]
+        differ = lengths[0] != lengths[1]
+        same = np.flatnonzero(~differ & (lengths[0] > 0))
+        items = [pc.list_flatten(one.take(same)) for one in (left, right)]
+        differ[np.repeat(same, lengths[0][same])[_unequal(*items)]] = True
+        return differ
+    unequal = pc.not_equal(left, right)
+    if pa.types.is_floating(left.type):
+        unequal = pc.and_(unequal, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
+    return pc.coalesce(unequal, pc.xor(left.is_null(), right.is_null())).to_numpy(zero_copy_only=False)
 
 
 def _with(rows: pa.Table, name: str, values: Any) -> pa.Table:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -98,31 +99,51 @@ class Model:
     """The versions of one key, by the words of the document, one message after the other."""
 
     tracked: Sequence[str]
+    by_sequence: bool
     all: list[Version] = field(default_factory=list)
+    ends: list[Any] = field(default_factory=list)
+    """Of deletions that no row has taken back."""
+    deleted: set[Any] = field(default_factory=set)
+    """Times of deletions that came."""
+
+    def begin(self) -> None:
+        """Tell rows that were the same version apart again, as far as the table knows them: the first and the last."""
+        self.ends = [one.end for one in self.all if one.is_ended]
+        self.deleted = set(self.ends)
+        result: list[Version] = []
+        for one, after in zip_longest(self.all, self.all[1:]):
+            end, has_end = (one.end, True) if one.is_ended else (after and after.start, after is not None)
+            result.append(one)
+            if before(one.start, self.sequence(one)) and (not has_end or before(self.sequence(one), end)):
+                result.append(Version(self.sequence(one), one.values))
+        self.all = result
+
+    def sequence(self, one: Version) -> Any:
+        at = one.values["at"] if self.by_sequence else one.start
+        return None if at != at else at
+
+    @property
+    def latest(self) -> Any:
+        return later(self.all[-1].start, self.sequence(self.all[-1])) if self.all else None
 
     def put(self, start: Any, values: Row) -> None:
-        place = next((n for n, one in enumerate(self.all) if not before(one.start, start)), len(self.all))
-        if place < len(self.all) and self.all[place].start == start:
-            one = self.all[place]
-            one.values = values
-            if place == len(self.all) - 1 or one.is_ended:
-                one.is_ended = False
-            return
-        earlier = self.all[place - 1] if place else None
-        if earlier and earlier.is_ended and not before(earlier.end, start):
-            earlier.is_ended = False
-        self.all.insert(place, Version(start, values))
+        if not self.all or not before(start, self.latest):  # it is the latest row, so it is there (again)
+            self.ends = [end for end in self.ends if before(end, start)]
+        self.all = [one for one in self.all if one.start != start]
+        self.all.append(Version(start, values))
+        self.all.sort(key=lambda one: (one.start is not None, one.start))
 
     def delete(self, at: Any) -> None:
-        if not self.all:
-            return
-        last = self.all[-1]
-        end = later(at, last.start)
-        if not last.is_ended or before(end, last.end):
-            last.end, last.is_ended = end, True
+        self.ends.append(at if at in self.deleted else later(at, self.latest))
+        if at is not None:
+            self.deleted.add(at)
 
     def fold(self) -> None:
         """Leave one of neighbours that are the same version; it has the values of the last one."""
+        for one, after in zip_longest(self.all, self.all[1:]):
+            ends = [end for end in self.ends if not before(end, one.start) and (not after or before(end, after.start))]
+            one.is_ended = bool(ends)
+            one.end = min(ends, key=lambda end: (end is not None, end)) if ends else None
         result: list[Version] = []
         for one in self.all:
             same = result and not result[-1].is_ended
@@ -162,7 +183,8 @@ def test_versions_are_as_the_document_says(
     schema = pa.schema(
         [("k", pa.int64()), ("v", pa.int64()), ("w", pa.int64()), ("at", type_), (DELETED_AT, TIMESTAMP)]
     )
-    models: dict[int, Model] = defaultdict(lambda: Model(["v"] if track else ["v", "w"] if kind else ["v", "w", "at"]))
+    tracked = ["v"] if track else ["v", "w"] if kind else ["v", "w", "at"]
+    models: dict[int, Model] = defaultdict(lambda: Model(tracked, by_sequence=bool(kind)))
     sizes = {"_RANGE": 1, "_PIECE": 1} if tiny else {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -197,6 +219,8 @@ def _plain(value: Any) -> Any:
 def _follow(models: dict[int, Model], rows: Sequence[Row], kind: str, now: datetime, told: datetime) -> None:
     """Have the models read the rows of one commit."""
     base: dict[int, datetime] = {}
+    for key in {row["k"] for row in rows}:
+        models[key].begin()
     for row in rows:
         model, at = models[row["k"]], row["at"]
         at = None if at != at else at
