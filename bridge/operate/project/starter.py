@@ -33,7 +33,7 @@ pipelines:
       # select: ["*", "!*.amount"]      # streams and columns by globs, the last match wins
     destination:
       bucket: ./lake                    # relative to this file; or s3://lake/team
-      # load_method: auto               # auto | append-only | overwrite | upsert
+      # load_method: auto               # auto | append-only | overwrite | upsert | history
     # commit: {every: 5m, bytes: 256MiB}             # whichever comes first, at a STATE; and always at the end
     # rejects: {on_reject: quarantine, max: 1000}    # what does not fit its schema is kept aside
     # retry: {attempts: 3, backoff: 30s}             # a run that failed goes on from its last commit

@@ -134,7 +134,8 @@ class Model:
         self.all.sort(key=lambda one: (one.start is not None, one.start))
 
     def delete(self, at: Any) -> None:
-        self.ends.append(at if at in self.deleted else later(at, self.latest))
+        is_again = at is not None and at in self.deleted
+        self.ends.append(at if is_again else later(at, self.latest))
         if at is not None:
             self.deleted.add(at)
 

@@ -206,8 +206,8 @@ def test_a_merge_that_does_not_add_up_is_no_commit(tmp_path: Path, monkeypatch: 
 
     shop = Shop(tmp_path, keys=("id",))
     shop.load("users", USERS, [{"id": 1, "name": "a"}], mode="upsert")
-    whole = room._spilled
-    monkeypatch.setattr(room, "_spilled", lambda *a: (table.slice(1) for table in whole(*a)))
+    whole = room.spilled
+    monkeypatch.setattr(room, "spilled", lambda *a: (table.slice(1) for table in whole(*a)))
     with pytest.raises(EngineError, match="does not add up"):
         shop.load("users", USERS, [{"id": 1, "name": "b"}, {"id": 2, "name": "b"}], mode="upsert")
     assert [row["name"] for row in rows(shop)] == ["a"]
