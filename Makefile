@@ -28,7 +28,7 @@ lint: .venv/ready
 # KILLS, SEED, LAKES, LANES, SOAK_MINUTES, SIGNALS and ROUNDS are explained in tests/crash/README.md.
 crash: .venv/ready
 	$(PYTEST) tests/crash tests/unit/protocol/decode/test_native.py tests/unit/load/run/test_replay_guard.py tests/unit/load/views tests/test_packaging.py \
-		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py lookback.py many.py run.py service.py shared.py \
+		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py history.py lookback.py many.py run.py service.py shared.py \
 		spark_source.py view_commits.py view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
 
 # Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite;

@@ -429,13 +429,17 @@ def test_a_comparison_with_the_source(register: Register) -> None:
     assert register.command("reconcile", "register", "--json").code == 0
 
 
-def test_kills(register: Register) -> None:
+@pytest.mark.parametrize(
+    "table_format", ["parquet", *(pytest.param(one, marks=pytest.mark.slow) for one in FORMATS[1:])]
+)
+def test_kills(register: Register, table_format: str) -> None:
     """Killed at random moments and run again, the table has exactly the versions of what the tap sent: `KILLS`, `SEED`.
 
     Half of the keys have late rows, the others equal ones.
     """
     dice, kills = random.Random(int(os.environ.get("SEED", "1"))), int(os.environ.get("KILLS", "5"))
     register.more |= {"commit": {"every": "1s"}}
+    register.to["format"] = table_format
     events = list[dict[str, Any]]()
     for number in range(4000):
         key = dice.randrange(300)

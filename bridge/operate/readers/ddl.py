@@ -2,7 +2,7 @@
 
 Guarantee: every name and path is quoted as the engine reads it. The columns are those of the commit log, in their
 order, so a file that is older than a column has nulls in it. A column whose name an engine does not accept is left out,
-and a comment says so. For DuckDB 1.1, Polars 1.30, Spark 3.5, Athena 3, and newer ones.
+and a comment says so. For DuckDB 1.1, Polars 1.31, Spark 3.5, Athena 3, and newer ones.
 """
 
 from __future__ import annotations

@@ -210,8 +210,9 @@ class VersionMaker:
     def _line(self, before: pa.Table, rows: pa.Table, marks: Any, code: Any, starts: _Starts) -> _Line:
         count, new, names = len(before), np.flatnonzero(~marks), self._columns.names
         # A version whose last row came later than its start is there once more, as that row.
-        more = (starts.own > starts.before) & ((starts.ends == OPEN) | (starts.own < starts.ends))
-        again = np.flatnonzero(more)
+        last = np.where(starts.ends == OPEN, len(starts.values), starts.ends - 1)
+        last[starts.deleted] += 1  # a deletion comes after a row of its time
+        again = np.flatnonzero((starts.own > starts.before) & (starts.own <= last))
         old = np.concatenate([np.arange(count), again])
         both = pa.concat_tables([before.select(names).take(old), rows.select(names).take(new)])
         arrival = np.concatenate([np.full(len(old), _NONE), new])

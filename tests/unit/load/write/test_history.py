@@ -114,7 +114,8 @@ class Model:
         for one, after in zip_longest(self.all, self.all[1:]):
             end, has_end = (one.end, True) if one.is_ended else (after and after.start, after is not None)
             result.append(one)
-            if before(one.start, self.sequence(one)) and (not has_end or before(self.sequence(one), end)):
+            own = self.sequence(one)
+            if before(one.start, own) and (not has_end or before(own, end) or (one.is_ended and own == end)):
                 result.append(Version(self.sequence(one), one.values))
         self.all = result
 
