@@ -35,7 +35,7 @@ crash: .venv/ready
 # the page in Debian's Chromium, its figures in Debian's Prometheus.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
-	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py views_postgres.py personal_postgres.py \
+	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py views_postgres.py personal_postgres.py history_postgres.py \
 		demo_kill.py doctor_postgres.py one_line.py postgres_log.py mariadb_binlog.py meltano.py meltano_state.py page.py page_filled.py \
 		prometheus.py tap_bridge.py differences_postgres.py differences_mariadb.py row_counts.py reconcile.py backfill.py arrow_batches.py) \
 		tests/unit/target/test_target.py $(wildcard tests/unit/taps/test_tap_bridge*.py) \
