@@ -45,6 +45,7 @@ HEAVY_FILES = {
     "taps/test_tap_bridge.py",
     "taps/test_tap_bridge_command.py",
     "taps/test_tap_bridge_resume.py",
+    "load/write/test_history.py",
     "load/write/test_merge.py",
     "load/write/test_upsert.py",
 }

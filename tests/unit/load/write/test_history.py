@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,8 @@ def stories(draw: st.DrawFn) -> tuple[str, list[list[Row]]]:
     return kind, draw(st.lists(st.lists(row, max_size=8), min_size=1, max_size=5))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.timeout(1200)  # each story does a few commits, and each of them waits for the disk
+@settings(max_examples=40, deadline=None)
 @given(story=stories(), seed=st.integers(0, 9), tiny=st.booleans(), track=st.booleans(), parts=st.booleans())
 def test_versions_are_as_the_document_says(
     story: tuple[str, list[list[Row]]], seed: int, tiny: bool, track: bool, parts: bool
