@@ -28,7 +28,7 @@ from bridge.settings.values.units import MIB
 
 LoadMethod = Literal["append-only", "overwrite", "upsert", "history"]
 """How a stream's rows reach its table: they are added to it, they replace it, or they are merged into it by key; in a
-history table each of them is a version. To runs and records such a one is an upsert."""
+history table each of them is a version. A run loads such a one as an upsert."""
 APPEND_ONLY: Final = "append-only"
 OVERWRITE: Final = "overwrite"
 UPSERT: Final = "upsert"

@@ -199,9 +199,9 @@ def live_rows(storage: Storage, pipeline: str, table: TableState) -> int | None:
     """The rows that are not marked as deleted, of versions the current ones; None where that takes too long to know."""
     files = {name: file for name, file in table.files.items() if not file.deleted}
     columns = read_columns(storage, pipeline, table.schema) if table.schema else []
-    ends = [entry["name"] for entry in columns if entry.get("kind") == VersionColumn.KIND]
-    marks = [entry["name"] for entry in columns if entry.get("singer", entry["name"]) == DELETED_AT]
-    column = next(iter([name for name in ends if name == VersionColumn.END] or marks), None)
+    has_versions = any(entry.get("kind") == VersionColumn.KIND for entry in columns)
+    property_ = VersionColumn.END if has_versions else DELETED_AT
+    column = next((entry["name"] for entry in columns if entry.get("singer", entry["name"]) == property_), None)
     if column is None:
         return sum(file.rows for file in files.values())
     if len(files) > _FOOTERS:

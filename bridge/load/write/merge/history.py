@@ -103,6 +103,8 @@ def _stored(context: WriteContext, task: KeyRange, key: Keyed, rows: pa.Table) -
         if spec.sweep is None and not can_hold(keys, ranges):
             continue
         with open_parquet(context, f"{folder}/{name}") as file:
+            if not set(key.names) <= set(file.schema_arrow.names):
+                continue  # older than the key, as in `match`
             for group in range(file.num_row_groups):
                 if spec.sweep is None and not can_hold(keys, group_range(file, group, key.names)):
                     continue

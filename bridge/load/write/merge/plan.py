@@ -97,8 +97,7 @@ class Merger:
         """Make versions of the rows, and merge those."""
         live, now = [] if anew else sorted(table.files), time.time_ns() // 1000
         tasks = [Making(keys, now) for keys in self._key_ranges(spec, live, spills)] if spills or spec.sweep else []
-        names = {name for task in tasks for _, name, _ in task.keys.files}
-        cost = max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, names) / _MATCHED)
+        cost = _cost(table, [task.keys for task in tasks], spills)
         made = convert(self._each(make_versions, tasks, cost=cost), list[Made])
         changed = [one.spill for one in made if one.spill]
         merged = self.merge(replace(spec, sweep=None, hard=True, of_versions=True), table, changed, anew=anew)
@@ -159,8 +158,7 @@ class Merger:
     ) -> dict[int, list[str]]:
         """Write the rows with new keys; return for each live file, by number, the files of winners with its keys."""
         tasks = self._key_ranges(spec, live, spills)
-        candidates = {name for task in tasks for _, name, _ in task.files}
-        cost = max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, candidates) / _MATCHED)
+        cost = _cost(table, tasks, spills)
         touched: dict[int, list[str]] = defaultdict(list)
         for report in convert(self._each(match, tasks, cost=cost), list[Matched]):
             merged.adds += [file.add() for file in report.files]
@@ -244,6 +242,12 @@ class Merger:
 
 def _size(table: TableState, names: Iterable[str]) -> int:
     return sum(table.files[name].size for name in names)
+
+
+def _cost(table: TableState, ranges: Sequence[KeyRange], spills: Sequence[SpillFile]) -> float:
+    """How long it takes to look new rows up in the files that can hold their keys, in times of a job of Spark."""
+    candidates = {name for one in ranges for _, name, _ in one.files}
+    return max(sum(spill.bytes for spill in spills) / _SPILLED, _size(table, candidates) / _MATCHED)
 
 
 def _bounds(spills: Sequence[SpillFile], types: Sequence[pa.DataType]) -> list[tuple[Any, ...]]:

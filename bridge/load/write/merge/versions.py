@@ -304,9 +304,7 @@ class VersionMaker:
             written = _with(written, VERSION_COLUMN, pa.array(version[made], mask=version[made] < 0))
         open_ = pa.array(ends[made] == OPEN)
         written = _with(written, VersionColumn.START, starts.at(rank[made]))
-        written = _with(
-            written, VersionColumn.END, pc.if_else(open_, pa.scalar(None, self._start), starts.at(ends[made]))
-        )
+        written = _with(written, VersionColumn.END, starts.at(ends[made]))
         replaces = (own != _NONE) & (line.stored[content] == _NONE)
         return Versions(
             _with(written, VersionColumn.CURRENT, open_),
