@@ -1,0 +1,1 @@
+"""The long campaigns one after the other, and one summary of them."""
