@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import orjson
@@ -43,12 +44,16 @@ def _count(event: str, arguments: tuple[object, ...]) -> None:
         _COUNTED[event] += 1
 
 
-sys.addaudithook(_count)  # for good: Python has no way to take one away
+@cache
+def _install() -> None:
+    """In the process that runs these tests only: it slows down all that comes after."""
+    sys.addaudithook(_count)  # for good: Python has no way to take one away
 
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """The system calls on files that Python makes meanwhile, by name; `fsync` is among them."""
+    _install()
     real = os.fsync
 
     def fsync(fd: int) -> None:
