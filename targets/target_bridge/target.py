@@ -35,6 +35,7 @@ from bridge.serve.facts.after_run import after_run
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request
 from bridge.settings.values.stores import aws_credentials
+from target_bridge.dotted import as_written
 from target_bridge.mapped import Mapped
 from target_bridge.origin import given_state, meltano_state
 from target_bridge.settings import CONFIG_JSONSCHEMA, pipeline_of
@@ -83,8 +84,9 @@ class TargetBridge(Target):
         self.message_reader = _WholeInput(self._load)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
-        """Add "did you mean" to the SDK's errors."""
+        """Give keys the dots back that Meltano took, and add "did you mean" to the SDK's errors."""
         try:
+            self._config = as_written(self._config, os.environ)
             return super()._validate_config(raise_errors=raise_errors)
         except ConfigValidationError as error:
             properties = self.config_jsonschema["properties"]

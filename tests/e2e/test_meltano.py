@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import shutil
 import tempfile
@@ -20,7 +21,8 @@ from tests.test_docs import blocks, check_output
 pytestmark = pytest.mark.timeout(1800)
 
 PLUGIN = ROOT / "deploy/meltano/target-bridge.yml"
-ENVIRONMENTS = ["dev", "killed", "staging", "prod", "full", "merged", "tap", "target", "append", "stopped", "postgres"]
+ENVIRONMENTS = ["dev", "killed", "staging", "prod", "full", "merged", "tap", "target", "append", "stopped"]
+ENVIRONMENTS += ["postgres", "in-variables"]
 TARGET = "target-bridge"
 STORED = "Incremental state has been updated"
 
@@ -240,6 +242,44 @@ def test_postgres_twice_by_what_changed(
             assert one.state(tap["name"]) == json.loads(said.out)
     assert "2024-03-01" in said.out
     assert bool(list(tmp_path.glob("*.arrow"))) == (sent is by_batches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["variables", "file"])
+def test_versions_of_masked_rows(shop: Meltano, postgres: DemoServer, tmp_path: Path, place: str) -> None:
+    """Each version that PostgreSQL had at a run, its text hashed: Meltano loses the dots of such settings."""
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
+    tap, stream, environ = by_records(postgres, tmp_path)
+    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
+    tap |= {"select": [f"{stream}.*"], "metadata": {stream: method}}
+    plugins = yaml.safe_load((shop.folder / "meltano.yml").read_text())["plugins"]
+    shop.edit(plugins={**plugins, "extractors": [*plugins["extractors"], tap]})
+    lake, key = tmp_path / "lake", "0123456789abcdef0123456789abcdef"
+    wishes: dict[str, Any] = {
+        "mask": {"*.item": "hash"},
+        "streams": {stream: {"load_method": "history", "sequence": "updated_at"}},
+    }
+    wishes["streams"]["no.such"] = {"load_method": "upsert"}
+    one = shop.having(f"in-{place}", TARGET_BRIDGE_BUCKET=str(lake), TARGET_BRIDGE_MASK_KEY=key, **environ)
+    if place == "variables":
+        one = one.having(**{f"TARGET_BRIDGE_{name.upper()}": value for name, value in wishes.items()})
+    else:
+        own = {"plugins": {"loaders": [{"name": TARGET, "config": wishes}]}}
+        shop.edit(environments=[*({"name": name} for name in ENVIRONMENTS), {"name": one.environment, "config": own}])
+    changed = "update orders set price = -1, updated_at = '2024-03-01' where id % 7 = 0"
+    with psycopg.connect(postgres.conninfo("postgres"), autocommit=True) as sql:
+        sql.execute("create table orders (id bigint primary key, item text, price float8, updated_at timestamptz)")
+        seen: set[tuple[Any, ...]] = set()
+        for statement in (_ORDERS.format(1, 40), changed):
+            sql.execute(statement)
+            one.run(f"{tap['name']} {TARGET}")
+            columns = "id, item, price, extract(epoch from updated_at)::float8"
+            seen |= set(sql.execute(f"select {columns} from orders").fetchall())
+            now = sql.execute("select id, price from orders order by id").fetchall()
+    hashed = [(id_, hmac.new(key.encode(), item.encode(), "sha256").hexdigest(), *rest) for id_, item, *rest in seen]
+    table = lake / tap["namespace"] / stream
+    assert one.rows(table, "id, item, price, epoch(__START_AT)") == sorted(hashed)
+    assert [row[:2] for row in one.rows(table, "id, price, __CURRENT") if row[2]] == now
 
 
 _ORDERS = """

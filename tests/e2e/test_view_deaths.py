@@ -1,4 +1,4 @@
-"""Views in Delta and Iceberg tables, killed at each change that publishes a commit: files, the tables' logs, manifests.
+"""Views, killed at each change that publishes a commit: files, the logs of Delta and Iceberg tables, manifests.
 
 Between two of them the library of the format has each table as one commit left it, and our readers have all tables of
 one commit. The next run completes the commit.
@@ -6,6 +6,8 @@ one commit. The next run completes the commit.
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import bridge
 from bridge.lake.commit.committer import Committer
 from bridge.lake.commit.open import open_pipeline
 from bridge.lake.log import Log
@@ -22,7 +25,7 @@ from bridge.operate.verify.check import verify
 from tests.contract.crashing import crashing
 from tests.crash.driver import PIPELINE
 from tests.crash.test_format_steps import crashing_requests
-from tests.e2e.test_view_commits import Lake
+from tests.e2e.test_view_commits import STEPS, Lake
 from tests.support.s3server import S3Server
 from tests.support.view_formats import note_catalog, own_rows, sorted_rows
 from tests.support.view_oracle import rows_of, views_at
@@ -31,6 +34,7 @@ pytestmark = pytest.mark.timeout(3000)
 QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
 """The format, the method, and of how many changes one is a death."""
 SLOW = [(kind, method, 1) for kind in ("delta", "iceberg") for method in ("append-only", "upsert", "overwrite")]
+WORLD = int(os.environ.get("WORLD") or 100)
 IN_A_BUCKET = [("delta", "upsert", 2), ("iceberg", "upsert", 2)]
 
 
@@ -73,9 +77,12 @@ class Dying(Lake):
             pass
 
     def seen(self) -> dict[str, Any]:
-        """By table, the rows that the library of its format reads now."""
-        log = Log(open_storage(self.uri), PIPELINE)
-        tables = {stream: own_rows(log, stream) for stream in log.snapshot(log.latest()).tables}
+        """By table, the rows that the library of its format reads now; of Parquet, what our own reader does."""
+        log, lake = Log(open_storage(self.uri), PIPELINE), bridge.Lake(self.uri)
+        tables = {
+            stream: own_rows(log, stream) if table.has_own_log else lake.table(PIPELINE, stream).to_table()
+            for stream, table in log.snapshot(log.latest()).tables.items()
+        }
         return {stream: None if rows is None else sorted_rows(rows) for stream, rows in tables.items()}
 
     def survives(self, at: int) -> bool:
@@ -121,6 +128,31 @@ def test_a_publication_is_killed_in_a_bucket(
     if table_format == "iceberg":
         note_catalog(open_storage(uri), PIPELINE, tmp_path)
     _kill_each(Dying(uri, tmp_path / "spool", spark, method, table_format, 2), every)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 20 * WORLD)
+@pytest.mark.parametrize(
+    ("method", "table_format"),
+    [("append-only", "parquet"), ("upsert", "parquet"), ("upsert", "delta"), ("overwrite", "iceberg")],
+)
+def test_a_long_history(
+    tmp_path: Path, spark: Any, method: str, table_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WORLD (100) steps in any order, every fifth a publication that is killed, and its recovery, too."""
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
+    print(f"\nSEED={seed} WORLD={WORLD}")
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+    lake = Dying(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, seed)
+    STEPS["rows"](lake)
+    for number in range(WORLD):
+        step = "killed" if number % 5 == 0 else lake.random.choice([*STEPS])
+        print(number, step, flush=True)
+        if step == "killed":
+            lake.survives(lake.random.randrange(60))
+        else:
+            STEPS[step](lake)
+    assert views_at(lake.uri, PIPELINE, lake.head) == lake.views
 
 
 def _kill_each(lake: Dying, every: int) -> None:
