@@ -38,7 +38,7 @@ def as_written(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
 
 
 def _below(environ: Mapping[str, str], parent: str, name: str) -> dict[str, Any]:
-    """What Meltano exports of a setting that is in another one, whichever of the two Meltano knows as a whole."""
+    """Return what Meltano exports of a setting that is in another one, whichever of the two Meltano knows as a whole."""
     if not parent:
         return _exported(environ, name)
     whole = {
@@ -48,7 +48,7 @@ def _below(environ: Mapping[str, str], parent: str, name: str) -> dict[str, Any]
 
 
 def _exported(environ: Mapping[str, str], name: str) -> dict[str, Any]:
-    """What Meltano exports of a setting, by dotted keys."""
+    """Return what Meltano exports of a setting, by dotted keys."""
     try:
         value = json.loads(environ.get(f"MELTANO_LOAD_{name.upper()}", "{}"))
     except ValueError:
@@ -57,7 +57,7 @@ def _exported(environ: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def _leaves(value: Any) -> dict[str, Any]:
-    """What is in an object, by dotted keys; an empty object is a leaf."""
+    """Return what is in an object, by dotted keys; an empty object is a leaf."""
     leaves: dict[str, Any] = {}
     for key, one in value.items() if isinstance(value, dict) else ():
         leaves |= {f"{key}.{rest}": leaf for rest, leaf in _leaves(one).items()} or {key: one}

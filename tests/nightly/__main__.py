@@ -75,7 +75,7 @@ def ending(log: Path, code: int) -> str:
 
 
 def repeat(campaign: Campaign, seed: int) -> str:
-    """What starts the campaign again with the same plan."""
+    """Return what starts the campaign again with the same plan."""
     return f'`make nightly ARGS="--seed {seed} {campaign.name}"`'
 
 

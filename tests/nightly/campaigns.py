@@ -18,7 +18,7 @@ class Campaign:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, seed: int) -> list[str]:
-        """What a shell would be given, word by word: variables stand before `make`."""
+        """Return what a shell would be given, word by word: variables stand before `make`."""
         names = {"SEED": str(seed), **self.variables}
         arguments = [f"ARGS={self.arguments}"] if self.arguments else []
         return ["env", *(f"{name}={value}" for name, value in names.items()), "make", self.verb, *arguments]
