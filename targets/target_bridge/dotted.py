@@ -38,7 +38,7 @@ def as_written(config: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
 
 
 def _below(environ: Mapping[str, str], parent: str, name: str) -> dict[str, Any]:
-    """Return what Meltano exports of a setting that is in another one, whichever of the two Meltano knows as a whole."""
+    """Return what Meltano exports of a setting in another one, whichever of the two it knows as a whole."""
     if not parent:
         return _exported(environ, name)
     whole = {
