@@ -94,7 +94,7 @@ class Seen:
             yield Added(plan, count.committed, table, chosen)
 
     def _since_bookmark(self, one: Added, before: TableState, lake: Storage) -> Iterator[str]:
-        """Yield a warning if none of the rows is newer than the bookmark that the run began at, or some are older."""
+        """Yield a warning if no row is newer than the bookmark that the run began at, or some are as old, or older."""
         then = resume_point(self.before.state, one.plan.names)
         if then is None or one.plan.settings.lookback is not None:
             return
@@ -106,6 +106,10 @@ class Seen:
         elif low is not None and is_before(_text(low), value):
             rows = f"the rows reach back to {_text(low)}, before the bookmark{at}, and were added"
             yield f"{one.plan.name}: {rows}: those that the tap had sent before are there twice. {_UPSERT}"
+        elif low is not None and not one.is_chosen and is_before(value, _text(low)) is False:
+            rows = f"rows at the bookmark{at} were added. Most taps send these with each run"
+            advice = f"{_UPSERT}; load_method: append-only keeps them, without this warning"
+            yield f"{one.plan.name}: {rows}, so they are there twice, unless they are new. {advice}"
 
     def _stood(self, one: Added, value: Any, at: str, high: Any) -> Iterator[str]:
         """Yield a warning for rows that came although the bookmark has not moved, as far as their values tell."""
