@@ -24,8 +24,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         override = tmp_path_factory.mktemp("compose") / "override.json"
         override.write_text(json.dumps(OVERRIDE))
         engine.environ |= {"COMPOSE_FILE": f"{ROOT / 'docker-compose.yml'}:{override}"}
+        forget = ("compose", "--profile", "*", "down", "--volumes", "--timeout", "30")
+        engine.docker(*forget)  # what a killed test left starts again with the engine
         yield engine
-        engine.docker("compose", "--profile", "*", "down", "--volumes", "--timeout", "30")
+        engine.docker(*forget)
 
 
 @pytest.mark.timeout(7200)
