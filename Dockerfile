@@ -27,7 +27,8 @@ ARG TAPS=""
 RUN --mount=type=cache,target=/root/.cache/uv \
     set -f; mkdir -p /opt/taps /opt/bin; for tap in $TAPS; do uv tool install "$tap" || exit 1; done
 
-# The compiled reader is built here, by Rust's cargo.
+# The compiled reader is built here, by Rust's cargo. Without `yes` a reader that cannot be built is only warned of.
+ENV SINGER_BRIDGE_READER=yes
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends cargo gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*

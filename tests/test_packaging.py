@@ -362,6 +362,15 @@ def test_every_command_of_the_image_answers(dockerfile: list[tuple[str, str]], w
     assert (bridge / "bin" / "spark-class").exists()
 
 
+def test_the_image_is_not_built_without_the_reader(dockerfile: list[tuple[str, str]]) -> None:
+    """A reader that does not compile fails the build, and it is written for the Rust that Debian's package has."""
+    assert ("ENV", "SINGER_BRIDGE_READER=yes") in [(name, rest.strip()) for name, rest in dockerfile]
+    folder = ROOT / "bridge/protocol/decode/reader"
+    assert 'rust-version = "1.63"' in (folder / "Cargo.toml").read_text()
+    for source in (folder / "src").glob("*.rs"):
+        assert not re.search(r"^ *let [A-Z]\w*\(.* else \{", source.read_text(), re.MULTILINE), "let-else is 1.65's"
+
+
 def test_image_runs_the_bridge_as_nobody_special(dockerfile: list[tuple[str, str]]) -> None:
     """The last stage starts our command, in a project folder, as a user who is not root and is named by number."""
     last = dict(dockerfile)

@@ -253,8 +253,9 @@ impl Masker {
     }
 
     fn kept(&mut self, cursor: &mut Cursor, node: Option<usize>, depth: u32) -> Read<()> {
-        let Some(node) = node else {
-            return cursor.value().map(|_| ());
+        let node = match node {
+            Some(node) => node,
+            None => return cursor.value().map(|_| ()),
         };
         match cursor.peek() {
             b'{' => self.members(cursor, node, depth + 1),
