@@ -23,7 +23,7 @@ lowest: .venv/ready
 	@.venv/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --all-extras --group dev \
 		--requirements pyproject.toml --editable .
 	PYTHONDONTWRITEBYTECODE= $(LOWEST)/bin/python -m pytest tests/test_architecture.py tests/unit tests/contract \
-		$(addprefix tests/e2e/test_, run.py upsert.py formats.py target.py service.py sql.py) \
+		$(addprefix tests/e2e/test_, run.py upsert.py formats.py target.py service.py) \
 		-m "not slow" -n 3 --dist worksteal $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
