@@ -254,9 +254,7 @@ def test_a_stream_that_dies_at_each_batch(old: bool, tmp_path: Path) -> None:
 
 def test_a_stream_with_all_that_is_available(tmp_path: Path) -> None:
     """`availableNow` ends at the commit that was the last one when it began, in batches of the limit."""
-    limits = pytest.importorskip(
-        "pyspark.sql.streaming.datasource", reason="before Spark 4.2 there is no limit"
-    )
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="before Spark 4.2 there is no limit")
     shop = Shop(tmp_path)
     for n in range(1, 5):
         shop.load("t", {"id": INTEGER}, [{"id": n}])
