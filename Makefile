@@ -5,7 +5,7 @@ PY := .venv/bin/python
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: demo check test lint crash taps interop bench proof nightly dist machine clean
+.PHONY: demo check test lowest lint crash taps interop bench proof nightly dist machine clean
 .DEFAULT_GOAL := test
 
 demo: .venv/ready
@@ -14,6 +14,17 @@ demo: .venv/ready
 # Many tests wait for something now and then: three workers keep two cores busy.
 test: .venv/ready
 	$(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 25 $(ARGS)
+
+# With the lowest versions that pyproject.toml allows, in a venv of their own: the unit tests, and runs of each kind. It is
+# meant for the oldest Python: make lowest PYTHON=python3.10
+LOWEST := .venv/lowest
+lowest: .venv/ready
+	@.venv/bin/uv venv --quiet --clear --python "$(PYTHON)" $(LOWEST)
+	@.venv/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --all-extras --group dev \
+		--requirements pyproject.toml --editable .
+	PYTHONDONTWRITEBYTECODE= $(LOWEST)/bin/python -m pytest tests/test_architecture.py tests/unit tests/contract \
+		$(addprefix tests/e2e/test_, run.py upsert.py formats.py target.py service.py) \
+		-m "not slow" -n 3 --dist worksteal $(ARGS)
 
 # What to run while you work: no Spark, no S3 server, about three minutes on two cores.
 # ROOM=load/tap runs the tests of one wing or room.

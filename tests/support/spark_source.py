@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyspark
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 
@@ -69,7 +70,7 @@ class Query:
         self.reader._looked = -10.0  # a second has passed
         end = (
             self.reader.latestOffset()
-            if self.old
+            if self.old or pyspark.__version__ < "4.2"
             else self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
         )
         if end == start:

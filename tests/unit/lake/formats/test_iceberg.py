@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy
 from pyiceberg.table import Table
 
 from bridge.errors import DataError, SettingsError
@@ -25,6 +26,7 @@ from tests.support.lake import FIRST, closed
 from tests.support.pipe import Pipe, wire
 from tests.support.tables import ODD, STRING, Shop, filled
 
+NO_QUESTION_MARK = pytest.mark.skipif(sqlalchemy.__version__ < "2.1", reason="2.0 ends a path at ?: the run is refused")
 ID = {"id": {"type": "integer"}}
 Rows = list[dict[str, Any]]
 
@@ -271,7 +273,7 @@ def test_whole_loads(tmp_path: Path) -> None:
     assert refused.message.startswith("a table keeps its format")
 
 
-@pytest.mark.parametrize("name", ["a#b", "a?b", "a b%é;c{d}"])
+@pytest.mark.parametrize("name", ["a#b", pytest.param("a?b", marks=NO_QUESTION_MARK), "a b%é;c{d}"])
 def test_odd_names_of_paths_and_streams(tmp_path: Path, name: str) -> None:
     """What a URI would read otherwise is read by pyiceberg as it is, run after run."""
     shop = Shop(tmp_path / name, format="iceberg")
