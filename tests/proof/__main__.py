@@ -12,13 +12,24 @@ from pathlib import Path
 
 from tests.benchmarks.venvs import NotInstalled
 
+from .databases import BridgePostgres, DltSqlFiles, DltSqlMerge, Olake, Sling
+from .faucet import FaucetFiles, FaucetUpsert
+from .faults import FullDisk, Restart, Twice
 from .harness import Siege, Stuck
 from .others import DataSpoc, DltFiles, DltMerge
 from .ours import BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped
 from .page import PAGE, Row, replaced, row
-from .pipes import Meltano, SdkSink, TargetCsv, TargetCsvStopped, TargetDuckdb, TargetJsonl
-from .source import Source
-from .system import System
+from .pipes import (
+    Meltano,
+    MeltanoDuckdb,
+    SdkSink,
+    TargetCsv,
+    TargetCsvStopped,
+    TargetDuckdb,
+    TargetDucklake,
+    TargetJsonl,
+)
+from .system import System, struck_by
 
 HOME = Path(__file__).resolve().parents[2] / ".bench"
 KILLS = int(os.environ.get("KILLS") or 10)
@@ -26,15 +37,22 @@ SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
 
 _OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
 _PEERS: tuple[type[System], ...] = (
-    *(DataSpoc, TargetCsv, TargetCsvStopped, SdkSink, Meltano, TargetJsonl, TargetDuckdb),
+    *(DataSpoc, FaucetFiles, FaucetUpsert, TargetCsv, TargetCsvStopped, SdkSink, Meltano, MeltanoDuckdb),
+    *(TargetJsonl, TargetDuckdb, TargetDucklake),
     *(DltFiles, DltMerge),
 )
+_OVER_POSTGRES: tuple[type[System], ...] = (BridgePostgres, DltSqlFiles, DltSqlMerge, Sling, Olake)
+"""Each of them meets every fault."""
 
 
 def systems() -> list[System]:
     """In the order of the table."""
     venvs = HOME / "venvs"
-    return [made(venvs) for made in (*_OURS, *_PEERS)]
+    struck = [struck_by(system, fault) for system in _OVER_POSTGRES for fault in (Restart(), FullDisk(), Twice())]
+    kinds = sorted(
+        (*_OVER_POSTGRES, *struck), key=lambda kind: [kind.name.startswith(one.name) for one in _OVER_POSTGRES]
+    )
+    return [made(venvs) for made in (*_OURS, *_PEERS, *kinds)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,8 +71,10 @@ def _prove(system: System, order: list[str]) -> int:
     """Try one system, write its row, say what it is."""
     try:
         system.install()
+        strikes = min(KILLS, system.fault.at_most)
         chance = random.Random(f"{SEED}/{system.name}")
-        outcome = Siege(system, Source(HOME / "proof" / system.name), chance).carry_out(KILLS)
+        with system.source.opened(HOME / "proof" / system.name) as source:
+            outcome = Siege(system, source, chance).carry_out(strikes)
     except (NotInstalled, Stuck) as error:
         print(f"{system.name}: {error}", file=sys.stderr, flush=True)
         return 1

@@ -9,11 +9,15 @@ from pathlib import Path
 
 from .counting import Count
 from .harness import Outcome
+from .measuring import Cost
 from .system import System
 
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
 BEGIN, END = "<!-- made by: make proof -->\n", "<!-- end -->"
-HEADINGS = ("system", "promises", "fault", "exit codes", "rows lost", "rows doubled", "without a fault", "to repeat")
+HEADINGS = (
+    *("system", "promises", "fault", "exit codes", "rows lost", "rows doubled", "silent", "without a fault"),
+    *("cost of a run", "to repeat"),
+)
 _NAME = re.compile(r"--only ([\w-]+)")
 
 
@@ -40,9 +44,11 @@ def command(system: System, kills: int, seed: int) -> str:
 def row(system: System, outcome: Outcome, kills: int, seed: int) -> Row:
     """What came of a system."""
     codes = f"{_codes(outcome.struck)}; then {_codes(outcome.again)}" if outcome.again else _codes(outcome.struck)
+    codes += "; **stuck**" if outcome.stuck else ""
     cells = (system.label, system.promise, f"{outcome.strikes} times {system.fault}", codes, _lost(outcome.final))
     control = f"{_lost(outcome.control)} lost, {outcome.control.doubled:,} doubled"
-    return Row((*cells, f"{outcome.final.doubled:,}", control, command(system, kills, seed)))
+    cells = (*cells, f"{outcome.final.doubled:,}", str(outcome.silent), control)
+    return Row((*cells, _cost(outcome.cost), command(system, kills, seed)))
 
 
 def rows(text: str) -> list[Row]:
@@ -62,6 +68,13 @@ def replaced(text: str, new: Row, order: list[str]) -> str:
 
 def _codes(counter: Counter[int]) -> str:
     return ", ".join(f"{code} ({times}x)" for code, times in sorted(counter.items())) or "none"
+
+
+def _cost(cost: Cost | None) -> str:
+    if not cost:
+        return "not measured"
+    megabytes = cost.peak_bytes / 1_000_000
+    return f"{cost.records_per_second:,.0f} a second, {megabytes:,.0f} MB, {cost.small_run_seconds:.1f} s"
 
 
 def _lost(count: Count) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from .__main__ import systems
 from .counting import NOTHING, Count, count, read
-from .faults import Fault
+from .faults import Signal
 from .harness import Outcome, Siege, Stuck
 from .page import BEGIN, END, HEADINGS, PAGE, Row, replaced, row, rows
 from .source import Source
@@ -24,7 +24,7 @@ class Loader(System):
     """One of three loaders that are killed right after a STATE."""
 
     name = label = promise = "loader"
-    fault = Fault(signal.SIGKILL, word="a STATE")
+    fault = Signal(signal.SIGKILL, word="a STATE")
 
     def __init__(self, how: str) -> None:
         super().__init__(Path())

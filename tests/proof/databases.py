@@ -1,0 +1,146 @@
+"""Systems that read the records from PostgreSQL: singer-bridge with a tap from PyPI, dlt, sling, ingestr and OLake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bridge import __version__
+
+from .counting import read, read_table
+from .duckdb_extensions import ExtendedDuckdb
+from .others import DltFiles, DltMerge
+from .ours import Ours
+from .source import STREAM, PostgresSource, Source
+from .system import System
+
+
+def _postgres(source: Source) -> PostgresSource:
+    assert isinstance(source, PostgresSource)
+    return source
+
+
+class BridgePostgres(Ours):
+    """`singer-bridge run` with MeltanoLabs' tap, and no load method: the table has a key, so rows are merged by it."""
+
+    name = "bridge-postgres"
+    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0"
+    source = PostgresSource
+    requirements = ("meltanolabs-tap-postgres==0.10.0",)
+
+    def set_up(self, source: Source) -> None:
+        """As `singer-bridge add` writes it, with commits every second."""
+        login = _postgres(source).login
+        config = {"host": login["PGHOST"], "port": int(login["PGPORT"]), "database": login["PGDATABASE"]}
+        config |= {"user": login["PGUSER"], "password": login["PGPASSWORD"], "filter_schemas": ["public"]}
+        assert self.environment
+        tap = {"tap": str(self.environment.program("tap-postgres")), "config": config, "select": [f"public-{STREAM}"]}
+        streams = {f"public-{STREAM}": {"replication_method": "INCREMENTAL", "replication_key": "id", "table": STREAM}}
+        self.write_pipeline(source, {"source": tap, "destination": {"bucket": "lake"}, "streams": streams})
+
+    def line(self, source: Source) -> str:
+        return self.run_line
+
+
+class DltSqlFiles(DltFiles):
+    """dlt's own source `sql_table`, with its incremental cursor, appended to Parquet files."""
+
+    name = "dlt-sql-append"
+    label = "dlt 1.31.0, sql_database to filesystem, `append`"
+    source = PostgresSource
+    requirements = ("dlt[duckdb,filesystem,parquet,sql_database]==1.31.0", "psycopg2-binary==2.9.11")
+
+    def line(self, source: Source) -> str:
+        return f"python {Path(__file__).parent / 'programs' / 'dlt_sql.py'} {self.arguments}"
+
+    def set_up(self, source: Source) -> None:
+        """The program reads the URL of the database from a file, as from dlt's secrets."""
+        (source.folder / "url.txt").write_text(_postgres(source).url(), encoding="utf-8")
+
+
+class DltSqlMerge(DltSqlFiles):
+    """The same, merged by the primary key into DuckDB."""
+
+    name = "dlt-sql-merge"
+    label = "dlt 1.31.0, sql_database to DuckDB, `merge` by key"
+    arguments = DltMerge.arguments
+
+    def numbers(self, folder: Path) -> list[int | None]:
+        return read_table(folder / "lake.duckdb", f"proof.{STREAM}")
+
+
+class Sling(ExtendedDuckdb, System):
+    """`incremental` with a primary key and an update key, which its docs name "new data upsert", into DuckDB.
+
+    1.4.11 is the newest whose program PyPI has; later ones are downloaded from GitHub when they are first called.
+    """
+
+    name = "sling"
+    label = "sling 1.4.11, DuckDB, `incremental` by key"
+    promise = "a run loads into a temporary table, then merges"
+    source = PostgresSource
+    extensions = ("httpfs",)
+    requirements = ("sling-linux-amd64==1.4.11", "duckdb-cli==1.5.5", "duckdb-extension-httpfs==1.5.5")
+
+    def set_up(self, source: Source) -> None:
+        """A replication file; JSON is YAML."""
+        super().set_up(source)
+        keys = {"mode": "incremental", "primary_key": ["id"], "update_key": "id", "object": "main.{stream_table}"}
+        replication = {"source": "SOURCE", "target": "LAKE", "defaults": keys, "streams": {f"public.{STREAM}": {}}}
+        (source.folder / "replication.yaml").write_text(json.dumps(replication), encoding="utf-8")
+
+    def line(self, source: Source) -> str:
+        """Connections are variables."""
+        url = _postgres(source).url(options="?sslmode=disable")
+        assert self.environment
+        package = "import sling_linux_amd64; print(sling_linux_amd64.SLING_BIN)"
+        variables = f"SOURCE='{url}' LAKE='duckdb://{source.folder}/lake.duckdb'"
+        return f"{variables} $(python -c '{package}') run -r replication.yaml"
+
+    def environ(self, folder: Path) -> dict[str, str]:
+        """DuckDB's program and extensions are installed, so that it downloads none; no telemetry."""
+        assert self.environment
+        installed = {"DUCKDB_PATH": str(self.environment.program("duckdb")), "DUCKDB_USE_INSTALLED_EXTENSIONS": "true"}
+        return super().environ(folder) | installed | {"SLING_DISABLE_TELEMETRY": "true"}
+
+    def numbers(self, folder: Path) -> list[int | None]:
+        return read_table(folder / "lake.duckdb", f"main.{STREAM}")
+
+
+class Olake(System):
+    """Its driver for PostgreSQL, `incremental` by the key into local Parquet files, as its README says."""
+
+    name = "olake"
+    label = "OLake 0.9.4, local Parquet, `incremental`"
+    promise = "cursor value greater than or equal to the saved position"
+    source = PostgresSource
+    released = "olake-postgres"
+    mode = "incremental"
+    update_method: ClassVar[dict[str, Any]] = {}
+
+    def set_up(self, source: Source) -> None:
+        """The settings, and the destination."""
+        login = _postgres(source).login
+        config = {"host": login["PGHOST"], "port": int(login["PGPORT"]), "database": login["PGDATABASE"]}
+        config |= {"username": login["PGUSER"], "password": login["PGPASSWORD"], "ssl": {"mode": "disable"}}
+        config |= {"max_threads": 2, "retry_count": 2}
+        (source.folder / "config.json").write_text(json.dumps(config | self.update_method), encoding="utf-8")
+        lake = {"type": "PARQUET", "writer": {"local_path": "lake"}}
+        (source.folder / "destination.json").write_text(json.dumps(lake), encoding="utf-8")
+
+    def line(self, source: Source) -> str:
+        """`discover` once; the state is the file that it leaves."""
+        edit = f"python {Path(__file__).parent / 'programs' / 'olake_streams.py'} {self.mode}"
+        state = "$([ -e state.json ] && echo --state state.json)"
+        return (
+            f"[ -e streams.json ] || {{ olake-postgres discover --config config.json && {edit}; }} || exit\n"
+            f"olake-postgres sync --config config.json --catalog streams.json --destination destination.json {state}"
+        )
+
+    def environ(self, folder: Path) -> dict[str, str]:
+        """Without this variable it sends what it did to its makers."""
+        return super().environ(folder) | {"TELEMETRY_DISABLED": "true"}
+
+    def numbers(self, folder: Path) -> list[int | None]:
+        return read(sorted((folder / "lake").rglob("*.parquet")), "read_parquet(?)")
