@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks.venvs import NotInstalled
 
-from .databases import BridgePostgres, DltSqlFiles, DltSqlMerge, Olake, Sling
+from .databases import BridgeLog, BridgePostgres, DltSqlFiles, DltSqlMerge, Olake, OlakeCdc, Sling
 from .faucet import FaucetFiles, FaucetUpsert
 from .faults import FullDisk, Restart, Twice
 from .harness import Siege, Stuck
@@ -41,18 +41,19 @@ _PEERS: tuple[type[System], ...] = (
     *(TargetJsonl, TargetDuckdb, TargetDucklake),
     *(DltFiles, DltMerge),
 )
-_OVER_POSTGRES: tuple[type[System], ...] = (BridgePostgres, DltSqlFiles, DltSqlMerge, Sling, Olake)
+_OVER_POSTGRES: tuple[type[System], ...] = (
+    *(BridgePostgres, BridgeLog, DltSqlFiles, DltSqlMerge, Sling, Olake, OlakeCdc),
+)
 """Each of them meets every fault."""
+_FAULTS = (Restart(), FullDisk(), Twice())
+"""What each of those meets, beside kills."""
 
 
 def systems() -> list[System]:
     """In the order of the table."""
     venvs = HOME / "venvs"
-    struck = [struck_by(system, fault) for system in _OVER_POSTGRES for fault in (Restart(), FullDisk(), Twice())]
-    kinds = sorted(
-        (*_OVER_POSTGRES, *struck), key=lambda kind: [kind.name.startswith(one.name) for one in _OVER_POSTGRES]
-    )
-    return [made(venvs) for made in (*_OURS, *_PEERS, *kinds)]
+    struck = [kind for system in _OVER_POSTGRES for kind in (system, *[struck_by(system, fault) for fault in _FAULTS])]
+    return [made(venvs) for made in (*_OURS, *_PEERS, *struck)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -28,19 +28,42 @@ class BridgePostgres(Ours):
     label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0"
     source = PostgresSource
     requirements = ("meltanolabs-tap-postgres==0.10.0",)
+    keys: ClassVar[dict[str, Any]] = {"replication_method": "INCREMENTAL", "replication_key": "id"}
+    tap_settings: ClassVar[dict[str, Any]] = {}
 
     def set_up(self, source: Source) -> None:
         """As `singer-bridge add` writes it, with commits every second."""
         login = _postgres(source).login
         config = {"host": login["PGHOST"], "port": int(login["PGPORT"]), "database": login["PGDATABASE"]}
         config |= {"user": login["PGUSER"], "password": login["PGPASSWORD"], "filter_schemas": ["public"]}
+        config |= self.tap_settings
         assert self.environment
         tap = {"tap": str(self.environment.program("tap-postgres")), "config": config, "select": [f"public-{STREAM}"]}
-        streams = {f"public-{STREAM}": {"replication_method": "INCREMENTAL", "replication_key": "id", "table": STREAM}}
+        streams = {f"public-{STREAM}": {**self.keys, "table": STREAM}}
         self.write_pipeline(source, {"source": tap, "destination": {"bucket": "lake"}, "streams": streams})
 
     def line(self, source: Source) -> str:
         return self.run_line
+
+
+class BridgeLog(BridgePostgres):
+    """The same from PostgreSQL's log, through a slot that its user makes first."""
+
+    name = "bridge-log"
+    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0, LOG_BASED"
+    keys: ClassVar[dict[str, Any]] = {"replication_method": "LOG_BASED"}
+    tap_settings: ClassVar[dict[str, Any]] = {
+        "replication_slot_name": "proof",
+        "replication_idle_exit_seconds": 4,
+        "auto_bootstrap_log_based": True,
+        "log_based_single_connection": True,
+    }
+
+    def set_up(self, source: Source) -> None:
+        """The slot, then the pipeline."""
+        if not (source.folder / "bridge.yaml").exists():
+            _postgres(source).server.sql("select pg_create_logical_replication_slot('proof', 'wal2json')")
+        super().set_up(source)
 
 
 class DltSqlFiles(DltFiles):
@@ -49,7 +72,7 @@ class DltSqlFiles(DltFiles):
     name = "dlt-sql-append"
     label = "dlt 1.31.0, sql_database to filesystem, `append`"
     source = PostgresSource
-    requirements = ("dlt[duckdb,filesystem,parquet,sql_database]==1.31.0", "psycopg2-binary==2.9.11")
+    requirements = ("dlt[duckdb,filesystem,parquet,sql-database]==1.31.0", "psycopg2-binary==2.9.11")
 
     def line(self, source: Source) -> str:
         return f"python {Path(__file__).parent / 'programs' / 'dlt_sql.py'} {self.arguments}"
@@ -116,7 +139,6 @@ class Olake(System):
     promise = "cursor value greater than or equal to the saved position"
     source = PostgresSource
     released = "olake-postgres"
-    mode = "incremental"
     update_method: ClassVar[dict[str, Any]] = {}
 
     def set_up(self, source: Source) -> None:
@@ -130,11 +152,10 @@ class Olake(System):
         (source.folder / "destination.json").write_text(json.dumps(lake), encoding="utf-8")
 
     def line(self, source: Source) -> str:
-        """`discover` once; the state is the file that it leaves."""
-        edit = f"python {Path(__file__).parent / 'programs' / 'olake_streams.py'} {self.mode}"
+        """`discover` once, as it writes it; the state is the file that a sync leaves beside the settings."""
         state = "$([ -e state.json ] && echo --state state.json)"
         return (
-            f"[ -e streams.json ] || {{ olake-postgres discover --config config.json && {edit}; }} || exit\n"
+            "[ -e streams.json ] || olake-postgres discover --config config.json || exit\n"
             f"olake-postgres sync --config config.json --catalog streams.json --destination destination.json {state}"
         )
 
@@ -144,3 +165,22 @@ class Olake(System):
 
     def numbers(self, folder: Path) -> list[int | None]:
         return read(sorted((folder / "lake").rglob("*.parquet")), "read_parquet(?)")
+
+
+class OlakeCdc(Olake):
+    """The same from PostgreSQL's log, through a slot and a publication that its user makes first."""
+
+    name = "olake-cdc"
+    label = "OLake 0.9.4, local Parquet, `cdc`"
+    promise = "incremental changes from the log"
+    update_method: ClassVar[dict[str, Any]] = {
+        "update_method": {"replication_slot": "olake", "publication": "olake", "initial_wait_time": 120}
+    }
+
+    def set_up(self, source: Source) -> None:
+        """`discover` proposes `cdc` where there is a slot."""
+        if not (source.folder / "config.json").exists():
+            _postgres(source).server.sql(
+                "create publication olake for all tables;select pg_create_logical_replication_slot('olake', 'pgoutput')"
+            )
+        super().set_up(source)

@@ -37,8 +37,8 @@ class Fault:
 
     suffix: str
     """The end of the names of the systems that it strikes."""
-    at_most = 3
-    """So many strikes are enough: what it does hardly depends on the moment."""
+    at_most = 5
+    """So many strikes are enough: what it does depends less on the moment than a kill."""
     ends_run = False
     """It tells the run to end: one that has not, half a minute later, is killed."""
 
@@ -55,6 +55,9 @@ class Fault:
     def place(self, folder: Path) -> Iterator[None]:
         """The empty folder of all runs, for the block."""
         yield
+
+    def arm(self, folder: Path) -> None:
+        """Called before a run that will be struck."""
 
     def heal(self, folder: Path) -> None:
         """Called when the struck run has ended, before it is started again."""
@@ -117,7 +120,9 @@ class FullDisk(Fault):
     """The disk of the pipeline's folder, a small tmpfs, has no byte left until the run has ended. It takes root."""
 
     suffix = "full"
-    _BYTES = 1 << 30
+    _BYTES = 1 << 29
+    _LEFT = 1 << 25
+    """So much room a run has until the moment: less than takes a noticeable time to fill."""
     _FILLER = "filler"
 
     def __str__(self) -> str:
@@ -125,9 +130,20 @@ class FullDisk(Fault):
 
     def strike(self, victim: Victim) -> None:
         """What is written so far stays."""
-        with suppress(OSError), (victim.source.folder / self._FILLER).open("wb", buffering=0) as filler:
-            while filler.write(bytes(1 << 20)):
-                pass
+        self._fill(victim.source.folder, 0)
+
+    def arm(self, folder: Path) -> None:
+        """The disk is nearly full."""
+        self._fill(folder, self._LEFT)
+
+    def _fill(self, folder: Path, left: int) -> None:
+        disk = os.statvfs(folder)
+        with (folder / self._FILLER).open("ab", buffering=0) as filler:
+            size = os.fstat(filler.fileno()).st_size
+            for room in (disk.f_bavail * disk.f_frsize - left, *(disk.f_frsize for _ in range(0 if left else 1000))):
+                with suppress(OSError):
+                    os.posix_fallocate(filler.fileno(), size, max(room, 1))
+                    size = os.fstat(filler.fileno()).st_size
 
     def heal(self, folder: Path) -> None:
         """There is room again."""

@@ -113,6 +113,7 @@ class Siege:
         return count(self.system.numbers(self.folder), self.source.records)
 
     def _strike(self, moment: Moment) -> None:
+        self.system.fault.arm(self.folder)
         ending = self._run(self.system.line(self.source), moment)
         self.system.fault.heal(self.folder)
         if ending.struck:

@@ -118,7 +118,7 @@ class TargetDucklake(ExtendedDuckdb, _Target):
     requirements = ("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "duckdb-extension-postgres-scanner==1.5.5")
     settings: ClassVar[dict[str, Any]] = {
         "catalog_type": "duckdb",
-        "catalog_url": "catalog.ducklake",
+        "catalog_url": "metadata.ducklake",
         "data_path": "lake",
         "storage_type": "local",
         "default_target_schema": "main",
@@ -133,7 +133,7 @@ class TargetDucklake(ExtendedDuckdb, _Target):
     def numbers(self, folder: Path) -> list[int | None]:
         """DuckDB's extension for DuckLake is in the environment, so its Python reads the lake."""
         table = (
-            f"LOAD ducklake; ATTACH 'ducklake:catalog.ducklake' AS lake (READ_ONLY); SELECT id FROM lake.main.{STREAM}"
+            f"LOAD ducklake; ATTACH 'ducklake:metadata.ducklake' AS lake (READ_ONLY); SELECT id FROM lake.main.{STREAM}"
         )
         return self.select(folder, table)
 
