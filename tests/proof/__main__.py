@@ -35,7 +35,7 @@ HOME = Path(__file__).resolve().parents[2] / ".bench"
 KILLS = int(os.environ.get("KILLS") or 10)
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
 
-_OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
+OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
 _PEERS: tuple[type[System], ...] = (
     *(DataSpoc, FaucetFiles, FaucetUpsert, TargetCsv, TargetCsvStopped, SdkSink, Meltano, MeltanoDuckdb),
     *(TargetJsonl, TargetDuckdb, TargetDucklake),
@@ -53,7 +53,7 @@ def systems() -> list[System]:
     """In the order of the table."""
     venvs = HOME / "venvs"
     struck = [kind for system in _OVER_POSTGRES for kind in (system, *[struck_by(system, fault) for fault in _FAULTS])]
-    return [made(venvs) for made in (*_OURS, *_PEERS, *struck)]
+    return [made(venvs) for made in (*OURS, *_PEERS, *struck)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,6 +27,7 @@ class BridgePostgres(Ours):
     name = "bridge-postgres"
     label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0"
     source = PostgresSource
+    table = f"public-{STREAM}"
     requirements = ("meltanolabs-tap-postgres==0.10.0",)
     keys: ClassVar[dict[str, Any]] = {"replication_method": "INCREMENTAL", "replication_key": "id"}
     tap_settings: ClassVar[dict[str, Any]] = {}
@@ -38,8 +39,8 @@ class BridgePostgres(Ours):
         config |= {"user": login["PGUSER"], "password": login["PGPASSWORD"], "filter_schemas": ["public"]}
         config |= self.tap_settings
         assert self.environment
-        tap = {"tap": str(self.environment.program("tap-postgres")), "config": config, "select": [f"public-{STREAM}"]}
-        streams = {f"public-{STREAM}": {**self.keys, "table": STREAM}}
+        tap = {"tap": str(self.environment.program("tap-postgres")), "config": config, "select": [self.table]}
+        streams = {self.table: self.keys}
         self.write_pipeline(source, {"source": tap, "destination": {"bucket": "lake"}, "streams": streams})
 
     def line(self, source: Source) -> str:
@@ -79,7 +80,7 @@ class DltSqlFiles(DltFiles):
 
     def set_up(self, source: Source) -> None:
         """The program reads the URL of the database from a file, as from dlt's secrets."""
-        (source.folder / "url.txt").write_text(_postgres(source).url(), encoding="utf-8")
+        (source.folder / "url.txt").write_text(_postgres(source).url("postgresql+psycopg2"), encoding="utf-8")
 
 
 class DltSqlMerge(DltSqlFiles):
@@ -153,11 +154,12 @@ class Olake(System):
 
     def line(self, source: Source) -> str:
         """`discover` once, as it writes it; the state is the file that a sync leaves beside the settings."""
-        state = "$([ -e state.json ] && echo --state state.json)"
-        return (
-            "[ -e streams.json ] || olake-postgres discover --config config.json || exit\n"
-            f"olake-postgres sync --config config.json --catalog streams.json --destination destination.json {state}"
-        )
+        return f"[ -e streams.json ] || olake-postgres discover --config config.json || exit\n{self.command('sync')}"
+
+    def command(self, verb: str) -> str:
+        """One of its verbs, with all of its files."""
+        files = "--config config.json --catalog streams.json --destination destination.json"
+        return f"olake-postgres {verb} {files} $([ -e state.json ] && echo --state state.json)"
 
     def environ(self, folder: Path) -> dict[str, str]:
         """Without this variable it sends what it did to its makers."""
@@ -184,3 +186,7 @@ class OlakeCdc(Olake):
                 "create publication olake for all tables;select pg_create_logical_replication_slot('olake', 'pgoutput')"
             )
         super().set_up(source)
+
+    def line_again(self, source: Source) -> str:
+        """As its message says if the slot is ahead of the state: "please proceed with clear destination"."""
+        return f"{self.command('clear-destination')}\n{self.line(source)}"

@@ -22,6 +22,7 @@ class Ours(System):
     """Its table is in a lake in a folder."""
 
     promise = _PROMISE
+    table = STREAM
     run_line = f"singer-bridge run {_PIPELINE}"
 
     def write_pipeline(self, source: Source, pipeline: dict[str, Any]) -> None:
@@ -31,7 +32,7 @@ class Ours(System):
 
     def numbers(self, folder: Path) -> list[int | None]:
         """What a reader of the table's folder sees: published files only."""
-        return read(sorted((folder / "lake" / _PIPELINE / STREAM).rglob("*.parquet")), "read_parquet(?)")
+        return read(sorted((folder / "lake" / _PIPELINE / self.table).rglob("*.parquet")), "read_parquet(?)")
 
     def environ(self, folder: Path) -> dict[str, str]:
         """No run makes the cache for Spark's start behind those that are struck."""
