@@ -22,14 +22,18 @@ def _postgres(source: Source) -> PostgresSource:
 
 
 class BridgePostgres(Ours):
-    """`singer-bridge run` with MeltanoLabs' tap, and no load method: the table has a key, so rows are merged by it."""
+    """`singer-bridge run` with MeltanoLabs' tap. It sends the row of its bookmark again, so rows are merged by key."""
 
     name = "bridge-postgres"
-    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0"
+    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0, `upsert`"
     source = PostgresSource
     table = f"public-{STREAM}"
     requirements = ("meltanolabs-tap-postgres==0.10.0",)
-    keys: ClassVar[dict[str, Any]] = {"replication_method": "INCREMENTAL", "replication_key": "id"}
+    keys: ClassVar[dict[str, Any]] = {
+        "replication_method": "INCREMENTAL",
+        "replication_key": "id",
+        "load_method": "upsert",
+    }
     tap_settings: ClassVar[dict[str, Any]] = {}
 
     def set_up(self, source: Source) -> None:
@@ -51,7 +55,7 @@ class BridgeLog(BridgePostgres):
     """The same from PostgreSQL's log, through a slot that its user makes first."""
 
     name = "bridge-log"
-    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0, LOG_BASED"
+    label = f"singer-bridge {__version__}, `run`, tap-postgres 0.10.0, LOG_BASED, `upsert`"
     keys: ClassVar[dict[str, Any]] = {"replication_method": "LOG_BASED"}
     tap_settings: ClassVar[dict[str, Any]] = {
         "replication_slot_name": "proof",
