@@ -41,10 +41,10 @@ _PEERS: tuple[type[System], ...] = (
     *(TargetJsonl, TargetDuckdb, TargetDucklake),
     *(DltFiles, DltMerge),
 )
-_OVER_POSTGRES: tuple[type[System], ...] = (
-    *(BridgePostgres, BridgeLog, DltSqlFiles, DltSqlMerge, Sling, Olake, OlakeCdc),
-)
+_OVER_POSTGRES: tuple[type[System], ...] = (BridgePostgres, DltSqlMerge, Sling, Olake)
 """Each of them meets every fault."""
+_KILLED: tuple[type[System], ...] = (BridgeLog, DltSqlFiles, OlakeCdc)
+"""Those beside them are only killed: another way of the same tools."""
 _FAULTS = (Restart(), FullDisk(), Twice())
 """What each of those meets, beside kills."""
 
@@ -53,7 +53,7 @@ def systems() -> list[System]:
     """In the order of the table."""
     venvs = HOME / "venvs"
     struck = [kind for system in _OVER_POSTGRES for kind in (system, *[struck_by(system, fault) for fault in _FAULTS])]
-    return [made(venvs) for made in (*OURS, *_PEERS, *struck)]
+    return [made(venvs) for made in (*OURS, *_PEERS, *struck, *_KILLED)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

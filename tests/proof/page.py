@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +56,9 @@ def row(system: System, outcome: Outcome, kills: int, seed: int) -> Row:
 def rows(text: str) -> list[Row]:
     """The rows that a page has."""
     lines = text.partition(BEGIN)[2].partition(END)[0].splitlines()
-    return [Row(tuple(cell.strip() for cell in line.strip("| ").split(" | "))) for line in lines[2:] if line]
+    return [
+        Row(tuple(cell.strip() for cell in line.strip("| ").split(" | "))) for line in lines[2:] if line.startswith("|")
+    ]
 
 
 def replaced(text: str, new: Row, order: list[str]) -> str:
@@ -63,7 +67,12 @@ def replaced(text: str, new: Row, order: list[str]) -> str:
     head = f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}\n"
     body = "".join(f"{every[name]}\n" for name in order if name in every)
     before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}{head}{body}{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}{head}{body}{_missing(order, every)}{END}{rest.partition(END)[2]}"
+
+
+def _missing(order: list[str], every: Collection[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in order if name not in every)
+    return f"\n{textwrap.fill(f'Not run so far: {names}.', 120, break_on_hyphens=False)}\n" if names else ""
 
 
 def _codes(counter: Counter[int]) -> str:

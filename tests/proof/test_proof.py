@@ -167,7 +167,7 @@ def test_the_page_has_a_row_of_each_system_with_its_command() -> None:
 def test_a_run_replaces_its_own_row_only() -> None:
     """`--only` leaves the other rows, and what is written around the table, as they are."""
     system = Loader("exact")
-    order = ["other", "loader"]
+    order = ["other", "loader", "third"]
     other = Row(("o", "p", "f", "c", "0", "0", "n", '`make proof ARGS="--only other"`'))
     page = replaced(f"before\n{BEGIN}{END}\nafter\n", other, order)
     for seed in (1, 2):
@@ -177,3 +177,4 @@ def test_a_run_replaces_its_own_row_only() -> None:
     assert "4,000" in page
     assert page.startswith("before\n")
     assert page.endswith("\nafter\n")
+    assert "Not run so far: `third`." in page
