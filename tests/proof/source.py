@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from typing_extensions import Self
 
-from tests.benchmarks.venvs import own_program
+from tests.benchmarks.venvs import NotInstalled, own_program
 from tests.e2e.postgresql import PostgreSql, postgresql
 
 STREAM = "numbers"
@@ -94,8 +95,12 @@ class PostgresSource(Source):
     @classmethod
     @contextmanager
     def opened(cls, folder: Path) -> Iterator[Self]:
-        """With a server that lives as long as the block."""
-        with postgresql() as server:
+        """With a server that lives as long as the block. Raises `NotInstalled` where there is none."""
+        with ExitStack() as stack:
+            try:
+                server = stack.enter_context(postgresql())
+            except pytest.skip.Exception as reason:
+                raise NotInstalled(str(reason)) from None
             server.sql(f"create table {STREAM} (id bigint primary key, n bigint, name text)")
             yield cls(folder, server=server)
 
