@@ -63,7 +63,8 @@ interop: .venv/ready
 bench: .venv/ready
 	$(PY) -m tests.benchmarks $(ARGS)
 
-# KILLS (10) a system and SEED; `make proof ARGS="--only NAME"` for one. It writes the table of docs/proof.md.
+# KILLS (10) a system and SEED; `make proof ARGS="--only NAME"` for one. It writes the table of docs/proof.md. PostgreSQL is
+# Debian's; tests/proof/README.md names the two programs that it does not install.
 proof: .venv/ready
 	$(PY) -m tests.proof $(ARGS)
 

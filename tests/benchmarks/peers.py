@@ -58,30 +58,33 @@ class Faucet(System):
     """A program in Rust that starts the tap itself. It infers columns from records, and reads one stream a run."""
 
     name = "faucet"
-    label = "faucet 1.8.0"
+    version = "1.8.0"
+    features = "source-singer,sink-parquet"
+    label = f"faucet {version}"
     records = (1_000_000, 4_000_000)
 
     def __init__(self, folder: Path) -> None:
         self._root = folder / self.name
 
     def prepare(self) -> None:
-        """Has cargo build it, with the two connectors alone, unless it is there: a quarter of an hour on two cores.
+        """Has cargo build it, with its connectors alone, unless it is there: a quarter of an hour on two cores.
 
         It names a newer Rust than it needs.
         """
-        if self._program.exists():
+        if self.program.exists():
             return
         if shutil.which("cargo") is None:
             raise NotInstalled("faucet: it needs Rust's cargo")
-        options = ("--version", "1.8.0", "--locked", "--ignore-rust-version", "--root", self._root)
-        features = ("--no-default-features", "--features", "source-singer,sink-parquet")
+        options = ("--version", self.version, "--locked", "--ignore-rust-version", "--root", self._root)
+        features = ("--no-default-features", "--features", self.features)
         command = ["cargo", "install", "--quiet", "faucet-cli", *options, *features]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotInstalled(f"faucet: {done.stderr.strip()[-300:]}")
 
     @property
-    def _program(self) -> Path:
+    def program(self) -> Path:
+        """The command that cargo built."""
         return self._root / "bin" / "faucet"
 
     def launch(self, job: Job) -> Launch:
@@ -95,7 +98,7 @@ class Faucet(System):
         }
         config = job.out / "bench.yaml"
         config.write_text(json.dumps({"version": 1, "name": "bench", "pipeline": pipeline}), encoding="utf-8")
-        return Launch([self._program, "run", config])
+        return Launch([self.program, "run", config])
 
     def rows(self, job: Job) -> Rows:
         """All files of its folder."""

@@ -50,6 +50,22 @@ class PostgreSql:
         assert done.returncode == 0, done.stderr
         return [line.split("\t") for line in done.stdout.splitlines()]
 
+    def restart(self) -> None:
+        """Stop at once, as in a crash, and start again: clients lose their connections."""
+        _as_owner([*self._control, f"--log={self.folder}/log", "--mode=immediate", "restart"])
+
+    def stop(self) -> None:
+        """Stop at once."""
+        _as_owner([*self._control, "--mode=immediate", "stop"])
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        _as_owner([*self._control, f"--log={self.folder}/log", "start"])
+
+    @property
+    def _control(self) -> list[str]:
+        return [str(self.programs / "pg_ctl"), f"--pgdata={self.folder}/data", "--wait", "--silent"]
+
     def trust(self, *plugins: str) -> None:
         """Let slots use these plugins, too, if the server has a list of those that they may use."""
         if self.sql("select 1 from pg_settings where name = 'output_plugin_libraries'"):
@@ -75,14 +91,13 @@ def postgresql() -> Iterator[PostgreSql]:
         _as_owner([str(programs / "initdb"), f"--pgdata={data}", "--no-locale", *made])
         with (data / "postgresql.conf").open("a") as settings:
             settings.write(f"{_SETTINGS}port = {port}\nunix_socket_directories = '{folder}'\n")
-        control = [str(programs / "pg_ctl"), f"--pgdata={data}", "--wait", "--silent"]
-        _as_owner([*control, f"--log={folder}/log", "start"])
         server = PostgreSql(folder, port, programs)
+        server.start()
         server.trust("wal2json")
         try:
             yield server
         finally:
-            _as_owner([*control, "--mode=immediate", "stop"])
+            server.stop()
 
 
 def reader(tap: str, server: PostgreSql, folder: Path) -> Project:

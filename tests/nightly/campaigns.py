@@ -29,7 +29,7 @@ CAMPAIGNS = (
     Campaign("taps", "real taps, databases, Meltano, the page in a browser", "taps", 120),
     Campaign("interop", "real stores, catalogs, readers and orchestrators, with kills", "interop", 240),
     Campaign("crash", "kills at every step; 300 at random; half an hour without an end", "crash", 360),
-    Campaign("proof", "the same kills on other tools", "proof", 240),
+    Campaign("proof", "the same kills on other tools", "proof", 300),
     Campaign("bench", "the benchmark with its peers", "bench", 180),
     Campaign(
         "kills", "300 random kills each on MinIO, Azurite and fake-gcs-server", "interop", 240,

@@ -12,29 +12,48 @@ from pathlib import Path
 
 from tests.benchmarks.venvs import NotInstalled
 
+from .databases import BridgeLog, BridgePostgres, DltSqlFiles, DltSqlMerge, Olake, OlakeCdc, Sling
+from .faucet import FaucetFiles, FaucetUpsert
+from .faults import FullDisk, Restart, Twice
 from .harness import Siege, Stuck
 from .others import DataSpoc, DltFiles, DltMerge
 from .ours import BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped
 from .page import PAGE, Row, replaced, row
-from .pipes import Meltano, SdkSink, TargetCsv, TargetCsvStopped, TargetDuckdb, TargetJsonl
-from .source import Source
-from .system import System
+from .pipes import (
+    Meltano,
+    MeltanoDuckdb,
+    SdkSink,
+    TargetCsv,
+    TargetCsvStopped,
+    TargetDuckdb,
+    TargetDucklake,
+    TargetJsonl,
+)
+from .system import System, struck_by
 
 HOME = Path(__file__).resolve().parents[2] / ".bench"
 KILLS = int(os.environ.get("KILLS") or 10)
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
 
-_OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
+OURS: tuple[type[System], ...] = (BridgeRun, BridgeRunStopped, BridgeTarget, BridgeTargetStopped)
 _PEERS: tuple[type[System], ...] = (
-    *(DataSpoc, TargetCsv, TargetCsvStopped, SdkSink, Meltano, TargetJsonl, TargetDuckdb),
+    *(DataSpoc, FaucetFiles, FaucetUpsert, TargetCsv, TargetCsvStopped, SdkSink, Meltano, MeltanoDuckdb),
+    *(TargetJsonl, TargetDuckdb, TargetDucklake),
     *(DltFiles, DltMerge),
 )
+_OVER_POSTGRES: tuple[type[System], ...] = (BridgePostgres, DltSqlMerge, Sling, Olake)
+"""Each of them meets every fault."""
+_KILLED: tuple[type[System], ...] = (BridgeLog, DltSqlFiles, OlakeCdc)
+"""Those beside them are only killed: another way of the same tools."""
+_FAULTS = (Restart(), FullDisk(), Twice())
+"""What each of those meets, beside kills."""
 
 
 def systems() -> list[System]:
     """In the order of the table."""
     venvs = HOME / "venvs"
-    return [made(venvs) for made in (*_OURS, *_PEERS)]
+    struck = [kind for system in _OVER_POSTGRES for kind in (system, *[struck_by(system, fault) for fault in _FAULTS])]
+    return [made(venvs) for made in (*OURS, *_PEERS, *struck, *_KILLED)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,8 +72,10 @@ def _prove(system: System, order: list[str]) -> int:
     """Try one system, write its row, say what it is."""
     try:
         system.install()
+        strikes = min(KILLS, system.fault.at_most)
         chance = random.Random(f"{SEED}/{system.name}")
-        outcome = Siege(system, Source(HOME / "proof" / system.name), chance).carry_out(KILLS)
+        with system.source.opened(HOME / "proof" / system.name) as source:
+            outcome = Siege(system, source, chance).carry_out(strikes)
     except (NotInstalled, Stuck) as error:
         print(f"{system.name}: {error}", file=sys.stderr, flush=True)
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from bridge import __version__
 from bridge.load.spark.jvm.class_archive import VARIABLE
@@ -17,33 +18,41 @@ _PIPELINE = "proof"
 _PROMISE = "exactly once"
 
 
-class _Ours(System):
+class Ours(System):
+    """Its table is in a lake in a folder."""
+
+    promise = _PROMISE
+    table = STREAM
+    run_line = f"singer-bridge run {_PIPELINE}"
+
+    def write_pipeline(self, source: Source, pipeline: dict[str, Any]) -> None:
+        """It commits every second, so that more commits are struck; YAML reads JSON."""
+        text = json.dumps({"pipelines": {_PIPELINE: pipeline | {"commit": {"every": "1s"}}}})
+        (source.folder / "bridge.yaml").write_text(text, encoding="utf-8")
+
     def numbers(self, folder: Path) -> list[int | None]:
         """What a reader of the table's folder sees: published files only."""
-        return read(sorted((folder / "lake" / _PIPELINE / STREAM).rglob("*.parquet")), "read_parquet(?)")
+        return read(sorted((folder / "lake" / _PIPELINE / self.table).rglob("*.parquet")), "read_parquet(?)")
 
     def environ(self, folder: Path) -> dict[str, str]:
         """No run makes the cache for Spark's start behind those that are struck."""
         return super().environ(folder) | {VARIABLE: "off"}
 
 
-class BridgeRun(_Ours):
+class BridgeRun(Ours):
     """`singer-bridge run`, append-only, from bridge.yaml; it commits every second, so that more commits are struck."""
 
     name = "bridge-run"
     label = f"singer-bridge {__version__}, `run`"
-    promise = _PROMISE
 
     def set_up(self, source: Source) -> None:
         """One pipeline in bridge.yaml; YAML reads JSON."""
         tap = {"tap": str(source.command), "config": source.config_file.name}
         destination = {"bucket": "lake", "load_method": "append-only"}
-        pipeline = {"source": tap, "destination": destination, "commit": {"every": "1s"}}
-        text = json.dumps({"pipelines": {_PIPELINE: pipeline}})
-        (source.folder / "bridge.yaml").write_text(text, encoding="utf-8")
+        self.write_pipeline(source, {"source": tap, "destination": destination})
 
     def line(self, source: Source) -> str:
-        return f"singer-bridge run {_PIPELINE}"
+        return self.run_line
 
 
 class BridgeRunStopped(BridgeRun):
@@ -53,12 +62,11 @@ class BridgeRunStopped(BridgeRun):
     fault = STOP
 
 
-class BridgeTarget(_Ours):
+class BridgeTarget(Ours):
     """`target-bridge` behind the same pipe as other targets, a commit every 2,000 rows."""
 
     name = "bridge-target"
     label = f"singer-bridge {__version__}, `target-bridge`"
-    promise = _PROMISE
     pipe = Pipe("target-bridge")
 
     def set_up(self, source: Source) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .counting import read, read_table
-from .faults import Fault
+from .duckdb_extensions import ExtendedDuckdb
+from .faults import Signal
 from .source import STREAM, Source
 from .system import Pipe, System
 
-_DRAIN = Fault(signal.SIGTERM, word="Draining...", within=0.02)
+_DRAIN = Signal(signal.SIGTERM, word="Draining...", within=0.02)
 """The SDK logs this word when a batch is full; these sinks write one in some hundredths of a second."""
 _SINGER = "at least once"
 _BATCH = 5000
@@ -106,12 +107,41 @@ class TargetDuckdb(_Target):
         return read_table(folder / "lake.duckdb", f"main.{STREAM}")
 
 
-class Meltano(TargetCsv):
+class TargetDucklake(ExtendedDuckdb, _Target):
+    """It merges by the stream's key, its default, into a DuckLake with the catalog in a DuckDB file."""
+
+    name = "target-ducklake"
+    label = "target-ducklake 0.0.2, merge by key"
+    released = "target-ducklake"
+    pipe = Pipe("target-ducklake")
+    extensions = ("ducklake", "postgres_scanner")
+    requirements = ("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "duckdb-extension-postgres-scanner==1.5.5")
+    settings: ClassVar[dict[str, Any]] = {
+        "catalog_type": "duckdb",
+        "catalog_url": "metadata.ducklake",
+        "data_path": "lake",
+        "storage_type": "local",
+        "default_target_schema": "main",
+        "max_batch_size": _BATCH,
+    }
+
+    def set_up(self, source: Source) -> None:
+        """Its settings, and the extensions that it would download."""
+        _Target.set_up(self, source)
+        ExtendedDuckdb.set_up(self, source)
+
+    def numbers(self, folder: Path) -> list[int | None]:
+        """DuckDB's extension for DuckLake is in the environment, so its Python reads the lake."""
+        table = (
+            f"LOAD ducklake; ATTACH 'ducklake:metadata.ducklake' AS lake (READ_ONLY); SELECT id FROM lake.main.{STREAM}"
+        )
+        return self.select(folder, table)
+
+
+class _MeltanoProject(_Target):
     """A project; its state is in Meltano's own database. After a kill it asks for `--force`, if it must."""
 
-    name = "meltano"
-    label = "Meltano 4.4.1 with target-csv 0.5.0"
-    requirements = ("meltano==4.4.1", *TargetCsv.requirements)
+    loader: str
 
     def set_up(self, source: Source) -> None:
         """Both plugins are programs that are installed already."""
@@ -120,8 +150,8 @@ class Meltano(TargetCsv):
         tap["settings"] = [{"name": "streams", "kind": "array"}, {"name": "state", "kind": "object"}]
         tap["settings"] += [{"name": "batch_delay_ms", "kind": "integer"}]
         assert self.environment
-        target = {"name": "target-csv", "namespace": "target_csv", "config": self.settings}
-        target["executable"] = str(self.environment.program("target-csv"))
+        target = {"name": self.loader, "namespace": self.loader.replace("-", "_"), "config": self.settings}
+        target["executable"] = str(self.environment.program(self.loader))
         target["settings"] = [{"name": name} for name in self.settings]
         plugins = {"extractors": [tap], "loaders": [target]}
         project = {"version": 1, "project_id": "proof", "send_anonymous_usage_stats": False, "plugins": plugins}
@@ -130,7 +160,25 @@ class Meltano(TargetCsv):
         (source.folder / "meltano.yml").write_text(json.dumps(project), encoding="utf-8")
 
     def line(self, source: Source) -> str:
-        return "meltano run tap-numbers target-csv"
+        return f"meltano run tap-numbers {self.loader}"
 
     def line_again(self, source: Source) -> str:
-        return "meltano run --force tap-numbers target-csv"
+        return f"meltano run --force tap-numbers {self.loader}"
+
+
+class Meltano(_MeltanoProject, TargetCsv):
+    """With a target that appends."""
+
+    name = "meltano"
+    label = "Meltano 4.4.1 with target-csv 0.5.0"
+    loader = "target-csv"
+    requirements = ("meltano==4.4.1", *TargetCsv.requirements)
+
+
+class MeltanoDuckdb(_MeltanoProject, TargetDuckdb):
+    """With a target that merges by key."""
+
+    name = "meltano-duckdb"
+    label = "Meltano 4.4.1 with target-duckdb 0.8.0, merge by key"
+    loader = "target-duckdb"
+    requirements = ("meltano==4.4.1", *TargetDuckdb.requirements)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.benchmarks.venvs import Environment, own_program
+from tests.benchmarks.venvs import Environment, NotInstalled, own_program
 
 from .faults import KILL, Fault
 from .source import Source
@@ -19,10 +20,14 @@ class System:
     label: str
     promise: str
     fault: Fault = KILL
+    source: type[Source] = Source
     requirements: tuple[str, ...] = ()
     """What pip installs, pinned, into an environment of its own."""
+    released: str = ""
+    """A program that its makers release outside the registries: it is taken from `programs` beside the environments."""
 
     def __init__(self, venvs: Path) -> None:
+        self.programs = venvs.parent / "programs"
         self.environment = Environment(venvs / self._venv, self.requirements) if self.requirements else None
 
     @property
@@ -31,9 +36,11 @@ class System:
         return "-".join(self.requirements).replace("==", "-").translate(str.maketrans("[],", "---"))
 
     def install(self) -> None:
-        """Makes the environment unless it is there."""
+        """Makes the environment unless it is there. Raises `NotInstalled`."""
         if self.environment:
             self.environment.ensure()
+        if self.released and not shutil.which(self.released, path=str(self.programs)):
+            raise NotInstalled(f"put {self.released}, as its makers release it, into {self.programs}")
 
     def set_up(self, source: Source) -> None:
         """Write the pipeline's files into the source's folder. It is called again after the source has grown."""
@@ -52,12 +59,18 @@ class System:
 
     def environ(self, folder: Path) -> dict[str, str]:
         """The variables of every run: its own programs first, and a home of its own."""
-        programs = [str(own_program("python").parent)]
+        programs = [str(own_program("python").parent), str(self.programs)]
         if self.environment:
             programs.insert(0, str(self.environment.folder / "bin"))
         path = os.pathsep.join([*programs, os.environ.get("PATH", "")])
         clean = {key: value for key, value in os.environ.items() if not key.startswith(_OTHERS)}
         return clean | {"PATH": path, "HOME": str(folder), "NO_COLOR": "1"}
+
+
+def struck_by(system: type[System], fault: Fault) -> type[System]:
+    """The same system under another fault; its name tells which."""
+    name = f"{system.name}-{fault.suffix}"
+    return type(f"{system.__name__}{type(fault).__name__}", (system,), {"name": name, "fault": fault})
 
 
 _OTHERS = ("MELTANO_", "DLT_", "TAP_", "TARGET_", "SINGER_", "VIRTUAL_ENV", "PYTHONPATH", "XDG_")

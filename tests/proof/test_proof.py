@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import systems
+from .__main__ import OURS, systems
 from .counting import NOTHING, Count, count, read
-from .faults import Fault
+from .faults import Fault, Signal, Twice, Victim
 from .harness import Outcome, Siege, Stuck
 from .page import BEGIN, END, HEADINGS, PAGE, Row, replaced, row, rows
 from .source import Source
-from .system import System
+from .system import System, struck_by
 
+CODES = r"\d+ \(\d+x\)(, \d+ \(\d+x\))*"
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -24,7 +26,7 @@ class Loader(System):
     """One of three loaders that are killed right after a STATE."""
 
     name = label = promise = "loader"
-    fault = Fault(signal.SIGKILL, word="a STATE")
+    fault: Fault = Signal(signal.SIGKILL, word="a STATE")
 
     def __init__(self, how: str) -> None:
         super().__init__(Path())
@@ -39,7 +41,12 @@ class Loader(System):
 
 def besieged(folder: Path, how: str) -> Outcome:
     """Kill a loader twice, while it loads a hundred records."""
-    return Siege(Loader(how), Source(folder, added=100, every=10, pause_ms=20), random.Random(how)).carry_out(2)
+    return Siege(Loader(how), small(folder), random.Random(how)).carry_out(2)
+
+
+def small(folder: Path) -> Source:
+    """A hundred records a run, in a fifth of a second."""
+    return Source(folder, added=100, every=10, pause_ms=20)
 
 
 def test_rows_are_counted_one_by_one() -> None:
@@ -64,6 +71,7 @@ def test_a_loader_whose_state_leads_its_rows_loses_rows(tmp_path: Path) -> None:
     assert outcome.again == {0: 2}
     assert outcome.final.lost > 0
     assert outcome.final.doubled == 0
+    assert outcome.silent == 2
 
 
 def test_a_loader_whose_state_follows_late_doubles_rows(tmp_path: Path) -> None:
@@ -78,7 +86,45 @@ def test_a_loader_that_is_right_loses_and_doubles_nothing(tmp_path: Path) -> Non
     """The harness itself loses nothing: the same kills leave each record once."""
     outcome = besieged(tmp_path / "exact", "exact")
     assert outcome.strikes == 2
+    assert outcome.silent == 0
     assert outcome.final == NOTHING
+
+
+def test_a_run_costs_time_and_memory(tmp_path: Path) -> None:
+    """All of its processes count, at their peak."""
+    cost = besieged(tmp_path, "exact").cost
+    assert cost
+    assert 0 < cost.records_per_second < 100_000
+    assert cost.peak_bytes > 10_000_000
+    assert cost.small_run_seconds > 0
+
+
+class Break(Fault):
+    """Stops every run that is under way or comes after it."""
+
+    suffix = "broken"
+
+    def strike(self, victim: Victim) -> None:
+        (victim.source.folder / "broken").touch()
+        os.killpg(victim.group, signal.SIGKILL)
+
+
+def test_a_loader_that_does_not_start_again_is_stuck(tmp_path: Path) -> None:
+    """It has a row: five starts exit 1, and no run follows."""
+    system = struck_by(Loader, Break())("exact; [ ! -e broken ]")
+    outcome = Siege(system, small(tmp_path), random.Random(1)).carry_out(2)
+    assert system.name == "loader-broken"
+    assert (outcome.strikes, outcome.stuck, outcome.again) == (1, True, {1: 5})
+    assert "**stuck**" in str(row(system, outcome, 2, 1))
+
+
+def test_two_runs_at_once_have_two_exit_codes(tmp_path: Path) -> None:
+    """The second one starts at the moment of the fault, and both are waited for."""
+    system = struck_by(Loader, Twice())("exact")
+    outcome = Siege(system, small(tmp_path), random.Random(2)).carry_out(2)
+    assert outcome.strikes == 2
+    assert sum(outcome.struck.values()) == 4
+    assert (tmp_path / "second.log").exists()
 
 
 def test_a_loader_that_fails_without_a_fault_has_no_row(tmp_path: Path) -> None:
@@ -88,18 +134,29 @@ def test_a_loader_that_fails_without_a_fault_has_no_row(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_row_of_each_system_with_its_command() -> None:
-    """In order, with the label and the promise of today's code, whole figures, and the command that repeats it."""
-    table = rows(PAGE.read_text(encoding="utf-8"))
+    """In order, with the label and the promise of today's code, whole figures, and the command that repeats it.
+
+    What nobody has run so far has no row; the page says so.
+    """
+    page = PAGE.read_text(encoding="utf-8")
+    table = rows(page)
     every = {system.name: system for system in systems()}
-    assert [line.name for line in table] == list(every)
+    names = [line.name for line in table]
+    assert names == [name for name in every if name in names]
+    assert {kind.name for kind in OURS} <= set(names)
+    for name in set(every) - set(names):
+        assert f"`{name}`" in page
     for line, system in ((line, every[line.name]) for line in table):
         assert len(line.cells) == len(HEADINGS)
-        label, promise, fault, codes, lost, doubled, control, command = line.cells
+        label, promise, fault, codes, lost, doubled, silent, control, cost, command = line.cells
         assert (label, promise) == (system.label, system.promise)
         kills = re.fullmatch(rf'`SEED=\d+ KILLS=(\d+) make proof ARGS="--only {system.name}"`', command)
         assert kills
-        assert fault == f"{kills[1]} times {system.fault}"
-        assert re.fullmatch(r"\d+ \(\d+x\)(, \d+ \(\d+x\))*(; then \d+ \(\d+x\)(, \d+ \(\d+x\))*)?", codes)
+        times = min(int(kills[1]), system.fault.at_most)
+        assert fault == f"{times} times {system.fault}" or "**stuck**" in codes
+        assert re.fullmatch(rf"{CODES}(; then {CODES})?(; \*\*stuck\*\*)?", codes)
+        assert re.fullmatch(r"\d+|not counted", silent)
+        assert re.fullmatch(r"[\d,]+ a second, [\d,]+ MB, [\d.]+ s|not measured", cost)
         assert re.fullmatch(r"[\d,]+ lost, [\d,]+ doubled", control)
         assert re.fullmatch(r"[\d,]+( \(and [\d,]+ that the source never sent\))?", lost)
         assert re.fullmatch(r"[\d,]+", doubled)
@@ -110,7 +167,7 @@ def test_the_page_has_a_row_of_each_system_with_its_command() -> None:
 def test_a_run_replaces_its_own_row_only() -> None:
     """`--only` leaves the other rows, and what is written around the table, as they are."""
     system = Loader("exact")
-    order = ["other", "loader"]
+    order = ["other", "loader", "third"]
     other = Row(("o", "p", "f", "c", "0", "0", "n", '`make proof ARGS="--only other"`'))
     page = replaced(f"before\n{BEGIN}{END}\nafter\n", other, order)
     for seed in (1, 2):
@@ -120,3 +177,4 @@ def test_a_run_replaces_its_own_row_only() -> None:
     assert "4,000" in page
     assert page.startswith("before\n")
     assert page.endswith("\nafter\n")
+    assert "Not run so far: `third`." in page
