@@ -42,7 +42,7 @@ from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, reached_values, resumable_versions, without
-from bridge.settings.destination import APPEND_ONLY
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request, Window
 
@@ -162,9 +162,10 @@ class RunPlan:
         if self.is_full:
             state = without(state, asked) if asked else None
         else:
+            plans = self.planner().streams
             state = resumable_versions(
                 state,
-                lambda s: self.pipeline.load_method(s) == "overwrite" and (own is None or s in own),
+                lambda s: plans.expected(s).usual == OVERWRITE and (own is None or s in own),
                 self._version,
                 self.snapshot.tables,
             )
