@@ -1,4 +1,4 @@
-"""Columns that a tap cannot give us as they are: of types that it does not know, or rounded on their way."""
+"""What a tap does not give us as it is: columns of types that it does not know, or rounded; a table without a method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from bridge.protocol.singer.catalog import (
     columns,
     entries_by_name,
     replication_method,
+    root_facts,
 )
+from bridge.protocol.singer.replication import yaml_text
 
 _OF_A_DOUBLE = 15
 """Digits that a double always holds."""
@@ -44,6 +46,22 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
             yield Difference(name, "unsupported_column", text)
         if replication_method(catalog, name) == "LOG_BASED":
             yield from _rounded(name, entries[name])
+
+
+def without_rows(catalog: Catalog | None, streams: AbstractSet[str]) -> Iterator[Difference]:
+    """Differences of `streams`, of which nothing came and the lake has nothing, though the tap counted rows.
+
+    Some taps, that of DynamoDB among them, extract nothing of a stream without a replication method, and end well.
+    """
+    entries = entries_by_name(catalog) if catalog else {}
+    for name in sorted(streams & entries.keys()):
+        rows = root_facts(entries[name]).get("row-count")
+        if isinstance(rows, int) and rows > 0 and replication_method(catalog, name) is None:
+            text = (
+                f"the tap counted {rows:,} rows and sent none, as nothing says how the stream is replicated. Write "
+                f"into bridge.yaml: streams: {{{yaml_text(name)}: {{replication_method: FULL_TABLE}}}}"
+            )
+            yield Difference(name, "no_rows", text, rows)
 
 
 def _rounded(name: str, entry: StreamEntry) -> Iterator[Difference]:
