@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.errors import SettingsError
-from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
+from bridge.protocol.singer.state import FILE_TIME, bookmark, is_empty, is_flat, known_as
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -39,7 +39,7 @@ class Lookback:
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     """The stored bookmark, and the value with which the tap was started instead."""
     unshifted: set[str] = field(default_factory=set)
-    """Streams with a lookback whose bookmark has no `replication_key_value`: they start at the bookmark."""
+    """Streams with a lookback whose bookmark has no value of a known name: they start at the bookmark."""
     quiet: set[str] = field(default_factory=set)
     """Streams that look back for a technical reason, not by the user's settings: there is no warning about them."""
 
@@ -81,10 +81,11 @@ class Lookback:
         if length is None:
             return bookmark
         result = dict(bookmark)
-        if bookmark.get(_VALUE) is not None:
-            result[_VALUE] = _before(bookmark[_VALUE], length, stream)
-            self._given[stream, context] = bookmark, result[_VALUE]
-        elif bookmark and not bookmark.get("partitions") and _VALUE not in bookmark:
+        name = _value_name(bookmark)
+        if bookmark.get(name) is not None:
+            result[name] = _before(bookmark[name], length, stream)
+            self._given[stream, context] = bookmark, result[name]
+        elif bookmark and not bookmark.get("partitions") and name not in bookmark:
             self.unshifted.add(stream)
         if isinstance(parts := bookmark.get("partitions"), list):
             result["partitions"] = [
@@ -105,9 +106,9 @@ class Lookback:
 
     def _restored(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
         before, given = self._given.get((stream, context), ({}, None))
-        value = bookmark.get(_VALUE)
+        name = _value_name(before)
         result = bookmark
-        if given is not None and _lies_between(given, value, before[_VALUE]):
+        if given is not None and _lies_between(given, bookmark.get(name), before[name]):
             result = before
         if isinstance(parts := bookmark.get("partitions"), list):
             restored = [
@@ -116,6 +117,11 @@ class Lookback:
             ]
             result = result if restored == parts and result is bookmark else {**result, "partitions": restored}
         return result
+
+
+def _value_name(bookmark: dict[str, Any]) -> str:
+    """Under which name a bookmark has its value."""
+    return FILE_TIME if FILE_TIME in bookmark else _VALUE
 
 
 def _before(value: Any, length: Length, stream: str) -> Any:

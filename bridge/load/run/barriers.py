@@ -8,7 +8,8 @@ alone, before Spark has seen the rows.
 - They are **held** if it would: the bookmark has not moved, is empty, or has `progress_markers`. They wait until it
   moves, or for the end. But another stream's bookmark may cover them: a child stream has none of its own, its parent's
   covers it. So if any other bookmark has moved, of a stream that was open while the rows came, the STATE is **not a
-  barrier**, and everything waits for a later one.
+  barrier**, and everything waits for a later one. Nor is it while a tap goes through files by their time: it asks for
+  files that are newer than its bookmark, so a STATE between two files of one second would lose the second.
 - Rows of an overwrite are **staged** until ACTIVATE_VERSION or the clean end. If the stream's bookmark moves meanwhile,
   the commit names its staged files, so that a tap that resumes the same `version` finds them. If there is no version,
   or `currently_syncing` has moved on to another stream, the STATE is not a barrier.
@@ -34,6 +35,7 @@ from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.state import (
     bookmark,
     covers,
+    file_time,
     has_own_bookmark,
     is_empty,
     is_flat,
@@ -244,6 +246,8 @@ class BarrierPolicy:
             elif stream.waiting and stream.method == OVERWRITE and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
+            elif stream.waiting and not end and self._is_among_files(stream, state):
+                return None, {}
             elif stream.waiting and self._covers(stream, state):
                 publish[stream.name] = stream.method
             elif stream.waiting and self._covered_elsewhere(stream, state):
@@ -344,6 +348,11 @@ class BarrierPolicy:
         ):
             return bool(resume_points(before) != resume_points(state))  # one position for the whole tap
         return covers(before, state, stream.names)
+
+    def _is_among_files(self, stream: StreamProgress, state: Any) -> bool:
+        """Whether more files of a stream may come, of the same second as those that a STATE covers."""
+        is_last = not any(other.opened > stream.last_row for other in self.streams.values())
+        return is_last and file_time(bookmark(state, stream.names)) is not None
 
     def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)

@@ -12,6 +12,7 @@ from bridge.load.run.checks.marks import LoadedRun
 from bridge.load.run.checks.not_extracted import not_extracted, without_rows
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
+from bridge.load.run.checks.tap_words import left_out
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.result import Result
@@ -29,6 +30,9 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
     empty = {name for name, count in result.streams.items() if not (count.records or _has_rows(after, name))}
     result.differ(*missing, *without_rows(catalog, empty), *_expired(plan, catalog))
+    if plan.scratch.tap_log.exists():
+        with plan.scratch.tap_log.open("rb") as log:
+            result.differ(*left_out(log, result.streams.keys(), pipeline))
     result.warnings += came_again(plan.committer.log, plan.tables.streams, before, after)
     if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)
