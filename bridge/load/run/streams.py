@@ -327,7 +327,11 @@ class Streams:
     def _is_part(self, plan: StreamPlan) -> bool:
         """Whether `auto` may not take a stream's rows for all that there are. The user's own word counts."""
         is_open = plan.setting == "auto" and plan.settings.replication_method is None
-        return is_open and plan.replication == "FULL_TABLE" and comes_in_part(self._snapshot.state, plan.names, plan.parent)
+        return (
+            is_open
+            and plan.replication == "FULL_TABLE"
+            and comes_in_part(self._snapshot.state, plan.names, plan.parent)
+        )
 
     def columns(self, plan: StreamPlan) -> ColumnPlan:
         """How the settings shape its columns. Raises `SettingsError` for a statement over columns of two types."""

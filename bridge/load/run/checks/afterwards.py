@@ -9,7 +9,7 @@ from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
-from bridge.load.run.checks.not_extracted import not_extracted, without_rows
+from bridge.load.run.checks.not_extracted import not_extracted, nothing_sent, without_rows
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.checks.tap_words import left_out
@@ -50,8 +50,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
         judgement = loaded.judge(run.runs)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
-    if not (catalog or result.streams or after.tables or is_piped):
-        result.warnings.append(silent(pipeline.name, run.source.declared))
+    if not (result.streams or after.tables or is_piped):
+        if catalog:
+            result.differ(*nothing_sent(catalog, pipeline.source.argv))
+        else:
+            result.warnings.append(silent(pipeline.name, run.source.declared))
     if is_piped and reader.without_state:
         result.warnings.append(
             f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "

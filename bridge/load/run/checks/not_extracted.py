@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
@@ -19,6 +20,7 @@ from bridge.protocol.singer.catalog import (
     entries_by_name,
     replication_method,
     root_facts,
+    selected_streams,
 )
 from bridge.protocol.singer.replication import yaml_text
 
@@ -62,6 +64,20 @@ def without_rows(catalog: Catalog | None, streams: AbstractSet[str]) -> Iterator
                 f"into bridge.yaml: streams: {{{yaml_text(name)}: {{replication_method: FULL_TABLE}}}}"
             )
             yield Difference(name, "no_rows", text, rows)
+
+
+def nothing_sent(catalog: Catalog, command: Sequence[str]) -> Iterator[Difference]:
+    """A difference of each stream that the catalog selects, of a tap that ended well and sent no message of any.
+
+    It may not have read the catalog: some taps know the flag --catalog, and read --properties only.
+    """
+    other = f"source.tap: {shlex.join([*command, '--properties'])}"
+    text = (
+        "the catalog selects it, and the tap ended well without a word of it: it may take its catalog by an older flag. "
+        f"Try {other}"
+    )
+    for name in selected_streams(catalog):
+        yield Difference(name, "nothing_sent", text)
 
 
 def _rounded(name: str, entry: StreamEntry) -> Iterator[Difference]:
