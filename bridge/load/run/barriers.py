@@ -177,7 +177,7 @@ class BarrierPolicy:
             declared = None
         state = self._stored(declared)
         publish, staged = self._choose(state, end)
-        if publish is None:
+        if publish is None or (not end and self._is_among_files(state)):
             return None
         activate = self._activations(publish, end=end)
         if not end and not publish and not activate and resume_points(state) == resume_points(self.committed):
@@ -246,8 +246,6 @@ class BarrierPolicy:
             elif stream.waiting and stream.method == OVERWRITE and not stream.swapped:
                 if not self._stage(stream, state, staged):
                     return None, {}
-            elif stream.waiting and not end and self._is_among_files(stream, state):
-                return None, {}
             elif stream.waiting and self._covers(stream, state):
                 publish[stream.name] = stream.method
             elif stream.waiting and self._covered_elsewhere(stream, state):
@@ -349,10 +347,11 @@ class BarrierPolicy:
             return bool(resume_points(before) != resume_points(state))  # one position for the whole tap
         return covers(before, state, stream.names)
 
-    def _is_among_files(self, stream: StreamProgress, state: Any) -> bool:
+    def _is_among_files(self, state: Any) -> bool:
         """Whether more files of a stream may come, of the same second as those that a STATE covers."""
-        is_last = not any(other.opened > stream.last_row for other in self.streams.values())
-        return is_last and file_time(bookmark(state, stream.names)) is not None
+        last = max((other.opened for other in self.streams.values()), default=0)
+        reading = [stream for stream in self.streams.values() if stream.waiting and last <= stream.last_row]
+        return any(file_time(bookmark(state, stream.names)) is not None for stream in reading)
 
     def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)

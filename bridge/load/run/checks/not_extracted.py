@@ -1,4 +1,4 @@
-"""What a tap does not give us as it is: columns of types that it does not know, or rounded; a table without a method."""
+"""What a tap does not give us as it is: columns of types that it does not know, or rounded; whole tables."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def nothing_sent(catalog: Catalog, command: Sequence[str]) -> Iterator[Differenc
     """
     other = f"source.tap: {shlex.join([*command, '--properties'])}"
     text = (
-        "the catalog selects it, and the tap ended well without a word of it: it may take its catalog by an older flag. "
-        f"Try {other}"
+        "the catalog selects it, and the tap ended well without a word of it: it may take its catalog by an older "
+        f"flag. Try {other}"
     )
     for name in selected_streams(catalog):
         yield Difference(name, "nothing_sent", text)

@@ -38,7 +38,7 @@ def comes_in_part(state: Any, names: tuple[str, ...], parent: str) -> bool:
     """Whether the tap may send only those rows of a stream whose parent changed, though it calls it FULL_TABLE.
 
     So it is with a stream whose parent is named; one that names itself has none. Nobody names the parents of the Singer
-    SDK: its children have a bookmark for each of the parent's records, and the parent goes on from a bookmark of its own.
+    SDK: its children have a bookmark for each of the parent's records, and the parent goes on from its own.
     """
     if parent:
         return parent not in names

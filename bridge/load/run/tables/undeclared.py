@@ -32,8 +32,8 @@ def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[
         )
     if parts and merged_before:
         lines.append(
-            f"the tap sends only the rows whose parent changed, so they are merged by key: {_listed(parts)}. Rows that are "
-            f"deleted in the source stay. If it does send all of them each time: {_whole(parts[0])}"
+            f"the tap sends only the rows whose parent changed, so they are merged by key: {_listed(parts)}. Rows that "
+            f"are deleted in the source stay. If it does send all of them each time: {_whole(parts[0])}"
         )
     if added:
         lines.append(
