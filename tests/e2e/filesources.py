@@ -84,7 +84,9 @@ def github() -> Iterator[tuple[str, Callable[[int], None]]]:
             return 200, [repo | {"updated_at": "2024-01-01T00:00:00Z"}] if page == 1 else [], ""
         if path == "/repos/o/r/pulls":
             latest = sorted(times, key=lambda number: times[number], reverse=True)[page * 100 - 100 : page * 100]
-            found = [{"id": n, "number": n, "updated_at": times[n], "created_at": times[n]} for n in latest]
+            found = [
+                {"id": n, "number": n, "updated_at": times[n], "created_at": times[n], "body": None} for n in latest
+            ]
             return (
                 200,
                 found,

@@ -438,4 +438,4 @@ def test_a_state_between_two_files_of_one_second_is_no_barrier() -> None:
     assert run.published("rows a", first, "rows a", first) is None
     assert run.published("rows a", second) is None
     assert run.published("schema b", second | {"x": 1}) == {"a": "append-only"}  # the files of `a` are through
-    assert run.published("rows a", second, end=True) == {"a": "append-only"}
+    assert run.published("rows a", second, end=True) == {"a": "append-only", "b": "append-only"}
