@@ -85,7 +85,7 @@ def github() -> Iterator[tuple[str, Callable[[int], None]]]:
         if path == "/repos/o/r/pulls":
             latest = sorted(times, key=lambda number: times[number], reverse=True)[page * 100 - 100 : page * 100]
             found = [
-                {"id": n, "number": n, "updated_at": times[n], "created_at": times[n], "body": None} for n in latest
+                {"id": n, "number": n, "updated_at": times[n], "created_at": times[n], "title": "t", "body": None} for n in latest
             ]
             return (
                 200,
@@ -106,7 +106,7 @@ def sftp_server(root: Path) -> Iterator[tuple[dict[str, Any], Path]]:
     """OpenSSH with keys of its own; yields a tap's settings, and the folder of the files."""
     program, folder = debian_program("sshd", "openssh-server"), root / "drop"
     folder.mkdir()
-    for name, kind in (("host", "ed25519"), ("user", "ecdsa")):
+    for name, kind in (("host", "ed25519"), ("user", "rsa")):
         command = ["ssh-keygen", "-q", "-t", kind, "-m", "PEM", "-N", "", "-f", str(root / name)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     Path("/run/sshd").mkdir(exist_ok=True)

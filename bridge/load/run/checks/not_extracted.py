@@ -1,4 +1,4 @@
-"""What a tap does not give us as it is: columns of types that it does not know, or rounded; whole tables."""
+"""Data that a tap does not give us as they are: columns of types that it does not know, or rounded; whole tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tap says on stderr that it left out, though it ended well: properties, and whole files.
+"""Properties and whole files that a tap left out, as it says on stderr, though it ended well.
 
 Its log is read once, after the load. Lines of a tap that words it otherwise say nothing here.
 """

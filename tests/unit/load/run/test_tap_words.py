@@ -1,4 +1,4 @@
-"""What a tap left out, as it says on stderr: the words of real taps."""
+"""Data that a tap left out, as it says on stderr: the words of real taps."""
 
 from __future__ import annotations
 
