@@ -85,7 +85,8 @@ def github() -> Iterator[tuple[str, Callable[[int], None]]]:
         if path == "/repos/o/r/pulls":
             latest = sorted(times, key=lambda number: times[number], reverse=True)[page * 100 - 100 : page * 100]
             found = [
-                {"id": n, "number": n, "updated_at": times[n], "created_at": times[n], "title": "t", "body": None} for n in latest
+                {"id": n, "number": n, "updated_at": times[n], "created_at": times[n], "title": "t", "body": None}
+                for n in latest
             ]
             return (
                 200,

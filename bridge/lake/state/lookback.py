@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.errors import SettingsError
-from bridge.protocol.singer.state import FILE_TIME, bookmark, is_empty, is_flat, known_as
+from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
 
 _VALUE = "replication_key_value"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ]\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -35,6 +35,9 @@ Place = tuple[str, str]
 class Lookback:
     """The lookbacks of a pipeline. `of` returns how far a stream looks back; None: not at all."""
 
+    FILE_TIME: ClassVar[str] = "modified_since"
+    """Under which name taps of files keep the time of the last one; they read those that are newer. So do tap-s3-csv,
+    of both makers, tap-sftp and tap-spreadsheets-anywhere."""
     of: Callable[[str], Length | None] = lambda _: None
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     """The stored bookmark, and the value with which the tap was started instead."""
@@ -121,7 +124,7 @@ class Lookback:
 
 def _value_name(bookmark: dict[str, Any]) -> str:
     """Under which name a bookmark has its value."""
-    return FILE_TIME if FILE_TIME in bookmark else _VALUE
+    return Lookback.FILE_TIME if Lookback.FILE_TIME in bookmark else _VALUE
 
 
 def _before(value: Any, length: Length, stream: str) -> Any:

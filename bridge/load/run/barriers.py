@@ -35,7 +35,6 @@ from bridge.protocol.schema.table_schema import TableSchema
 from bridge.protocol.singer.state import (
     bookmark,
     covers,
-    file_time,
     has_own_bookmark,
     is_empty,
     is_flat,
@@ -351,7 +350,8 @@ class BarrierPolicy:
         """Whether more files of a stream may come, of the same second as those that a STATE covers."""
         last = max((other.opened for other in self.streams.values()), default=0)
         reading = [stream for stream in self.streams.values() if stream.waiting and last <= stream.last_row]
-        return any(file_time(bookmark(state, stream.names)) is not None for stream in reading)
+        points = [resume_point(state, stream.names) for stream in reading]
+        return any(isinstance(point, dict) and Lookback.FILE_TIME in point for point in points)
 
     def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)

@@ -224,7 +224,7 @@ def _last_lines(*outputs: str) -> str:
 
 
 def _remedy(output: str) -> str:
-    """What may help against a failure of the installer."""
+    """A hint that may help against a failure of the installer."""
     if "python-build-standalone" in output or "No interpreter" in output:
         return (
             "there is no such Python here, and none can be fetched: install it, or give its path, as in --python PATH"

@@ -17,7 +17,6 @@ more than 38 digits is kept as text, digit by digit.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -28,7 +27,7 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 from bridge.protocol.schema.references import References
-from bridge.protocol.schema.valid import INT64_DIGITS, MAX_DIGITS, SAYS_TYPE, valid_schema
+from bridge.protocol.schema.valid import INT64_DIGITS, MAX_DIGITS, SAYS_TYPE, undeclared, valid_schema
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
@@ -108,20 +107,9 @@ def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Fie
     properties = (top[0].get("properties") if top else None) or {}
     for key in keys:
         if key not in properties:
-            raise DataError("key property is not in the schema", hint=_undeclared(keys, properties), key=key)
+            raise DataError("key property is not in the schema", hint=undeclared(keys, properties), key=key)
     fields = reader.fields(properties, "/properties", top[1] if top else (), keys=frozenset(keys), taken={EXTRA})
     return [_cut(field, DEEPEST) for field in fields]
-
-
-def _undeclared(keys: Sequence[str], properties: Mapping[str, Any]) -> str:
-    """What to write where a tap declares no type of its key: of a store without columns it often declares nothing."""
-    types = {key: {"type": "string"} for key in keys if key not in properties}
-    declared = f"declares only {', '.join(list(properties)[:20])}" if properties else "declares no column"
-    return (
-        f"the schema of the stream {declared}. Add the key to `properties` of its schema in the catalog, which is "
-        f".singer-bridge/catalogs/NAME.json unless source.catalog names another: {json.dumps(types)}. Fields that it "
-        f"does not name are kept in {EXTRA}"
-    )
 
 
 def _cut(field: pa.Field, levels: int) -> pa.Field:

@@ -15,8 +15,6 @@ from bridge.exact_json import NotJson, loads
 StreamName = str | tuple[str, ...]
 """A stream's name, or all of its names: most STATEs use its id in the catalog, some the name in its RECORDs."""
 
-FILE_TIME = "modified_since"
-
 _SHOWN = 32
 """Bytes of a broken line that are shown: what follows may be of a RECORD that another thread wrote into it."""
 _IN_FLIGHT = {"progress_markers", "replication_key_signpost", "starting_replication_value"}
@@ -55,14 +53,6 @@ def bookmark(state: Any, stream: StreamName) -> Any:
         return None
     bookmarks = state if is_flat(state) else state["bookmarks"]
     return next((bookmarks[name] for name in _names(stream) if bookmarks.get(name) is not None), None)
-
-
-def file_time(value: Any) -> Any:
-    """The bookmark's time of a file, of a tap that reads the files that are newer; None in any other bookmark.
-
-    So do tap-s3-csv, of both makers, tap-sftp and tap-spreadsheets-anywhere.
-    """
-    return value.get(FILE_TIME) if isinstance(value, dict) else None
 
 
 def reached_values(state: Any, stream: StreamName, key: str | None, *, bare: bool = False) -> list[Any]:

@@ -9,10 +9,9 @@ from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
-from bridge.load.run.checks.not_extracted import not_extracted, nothing_sent, without_rows
+from bridge.load.run.checks.not_extracted import left_out, not_extracted, nothing_sent, without_rows
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
-from bridge.load.run.checks.tap_words import left_out
 from bridge.load.run.plan import LoadPlan
 from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.result import Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.load.run.checks.tap_words import left_out
+from bridge.load.run.checks.not_extracted import left_out
 from tests.unit.load.run.test_table_plan import pipeline
 
 _SDK = (
