@@ -42,11 +42,11 @@ crash: .venv/ready
 		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py history.py lookback.py many.py run.py service.py shared.py \
 		spark_source.py view_commits.py view_deaths.py views.py views_verify.py) -m "slow or not slow" -s $(ARGS)
 
-# Real taps in venvs of their own, from PyPI, against PostgreSQL and Debian's MariaDB; a real Meltano, the SDK's suite;
+# Real taps in venvs of their own, from PyPI, against PostgreSQL, Debian's MariaDB and sshd, S3, DynamoDB; a real Meltano, the SDK's suite;
 # the page in Debian's Chromium, its figures in Debian's Prometheus.
 # ROUNDS (3) and SEED are of the kills under LOG_BASED replication: tests/e2e/test_slot.py.
 taps: .venv/ready
-	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py views_postgres.py personal_postgres.py history_postgres.py \
+	$(PYTEST) $(addprefix tests/e2e/test_, real_taps.py real_files.py real_repeats.py real_runs.py add_real.py slot.py source_docs.py views_postgres.py personal_postgres.py history_postgres.py \
 		demo_kill.py doctor_postgres.py one_line.py postgres_log.py mariadb_binlog.py meltano.py meltano_state.py page.py page_filled.py \
 		prometheus.py tap_bridge.py differences_postgres.py differences_mariadb.py row_counts.py reconcile.py backfill.py arrow_batches.py) \
 		tests/unit/target/test_target.py $(wildcard tests/unit/taps/test_tap_bridge*.py) \

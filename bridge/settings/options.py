@@ -51,7 +51,8 @@ class Source(Section):
     """The tap's command, on PATH or a path, with its arguments: `tap-x --flag` or `[tap-x, --flag]`. No shell is
     involved."""
     pip_url: str | None = Field(default=None, repr=False)
-    """The source from which `install` installs the tap, such as `tap-x==1.2` or `git+https://...`."""
+    """The source from which `install` installs the tap, such as `tap-x==1.2` or `git+https://...`; `--python 3.12`
+    behind it chooses another Python, by its version or path."""
     config: Annotated[
         dict[str, Any] | Path, BeforeValidator(tap_config), WithJsonSchema({"type": ["object", "string", "null"]})
     ] = Field(default_factory=dict, repr=False)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.errors import SettingsError
 from bridge.protocol.singer.state import bookmark, is_empty, is_flat, known_as
@@ -35,11 +35,14 @@ Place = tuple[str, str]
 class Lookback:
     """The lookbacks of a pipeline. `of` returns how far a stream looks back; None: not at all."""
 
+    FILE_TIME: ClassVar[str] = "modified_since"
+    """Under which name taps of files keep the time of the last one; they read those that are newer. So do tap-s3-csv,
+    of both makers, tap-sftp and tap-spreadsheets-anywhere."""
     of: Callable[[str], Length | None] = lambda _: None
     _given: dict[Place, tuple[dict[str, Any], Any]] = field(default_factory=dict)
     """The stored bookmark, and the value with which the tap was started instead."""
     unshifted: set[str] = field(default_factory=set)
-    """Streams with a lookback whose bookmark has no `replication_key_value`: they start at the bookmark."""
+    """Streams with a lookback whose bookmark has no value of a known name: they start at the bookmark."""
     quiet: set[str] = field(default_factory=set)
     """Streams that look back for a technical reason, not by the user's settings: there is no warning about them."""
 
@@ -81,10 +84,11 @@ class Lookback:
         if length is None:
             return bookmark
         result = dict(bookmark)
-        if bookmark.get(_VALUE) is not None:
-            result[_VALUE] = _before(bookmark[_VALUE], length, stream)
-            self._given[stream, context] = bookmark, result[_VALUE]
-        elif bookmark and not bookmark.get("partitions") and _VALUE not in bookmark:
+        name = _value_name(bookmark)
+        if bookmark.get(name) is not None:
+            result[name] = _before(bookmark[name], length, stream)
+            self._given[stream, context] = bookmark, result[name]
+        elif bookmark and not bookmark.get("partitions") and name not in bookmark:
             self.unshifted.add(stream)
         if isinstance(parts := bookmark.get("partitions"), list):
             result["partitions"] = [
@@ -105,9 +109,9 @@ class Lookback:
 
     def _restored(self, stream: str, bookmark: dict[str, Any], context: str) -> dict[str, Any]:
         before, given = self._given.get((stream, context), ({}, None))
-        value = bookmark.get(_VALUE)
+        name = _value_name(before)
         result = bookmark
-        if given is not None and _lies_between(given, value, before[_VALUE]):
+        if given is not None and _lies_between(given, bookmark.get(name), before[name]):
             result = before
         if isinstance(parts := bookmark.get("partitions"), list):
             restored = [
@@ -116,6 +120,11 @@ class Lookback:
             ]
             result = result if restored == parts and result is bookmark else {**result, "partitions": restored}
         return result
+
+
+def _value_name(bookmark: dict[str, Any]) -> str:
+    """Under which name a bookmark has its value."""
+    return Lookback.FILE_TIME if Lookback.FILE_TIME in bookmark else _VALUE
 
 
 def _before(value: Any, length: Length, stream: str) -> Any:

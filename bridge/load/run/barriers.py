@@ -8,7 +8,8 @@ alone, before Spark has seen the rows.
 - They are **held** if it would: the bookmark has not moved, is empty, or has `progress_markers`. They wait until it
   moves, or for the end. But another stream's bookmark may cover them: a child stream has none of its own, its parent's
   covers it. So if any other bookmark has moved, of a stream that was open while the rows came, the STATE is **not a
-  barrier**, and everything waits for a later one.
+  barrier**, and everything waits for a later one. Nor is it while a tap goes through files by their time: it asks for
+  files that are newer than its bookmark, so a STATE between two files of one second would lose the second.
 - Rows of an overwrite are **staged** until ACTIVATE_VERSION or the clean end. If the stream's bookmark moves meanwhile,
   the commit names its staged files, so that a tap that resumes the same `version` finds them. If there is no version,
   or `currently_syncing` has moved on to another stream, the STATE is not a barrier.
@@ -175,7 +176,7 @@ class BarrierPolicy:
             declared = None
         state = self._stored(declared)
         publish, staged = self._choose(state, end)
-        if publish is None:
+        if publish is None or (not end and self._is_among_files(state)):
             return None
         activate = self._activations(publish, end=end)
         if not end and not publish and not activate and resume_points(state) == resume_points(self.committed):
@@ -344,6 +345,13 @@ class BarrierPolicy:
         ):
             return bool(resume_points(before) != resume_points(state))  # one position for the whole tap
         return covers(before, state, stream.names)
+
+    def _is_among_files(self, state: Any) -> bool:
+        """Whether more files of a stream may come, of the same second as those that a STATE covers."""
+        last = max((other.opened for other in self.streams.values()), default=0)
+        reading = [stream for stream in self.streams.values() if stream.waiting and last <= stream.last_row]
+        points = [resume_point(state, stream.names) for stream in reading]
+        return any(isinstance(point, dict) and Lookback.FILE_TIME in point for point in points)
 
     def _covered_elsewhere(self, stream: StreamProgress, state: Any) -> bool:
         before = self._before(stream)

@@ -19,6 +19,7 @@ from bridge.lake.records import TableState
 from bridge.load.run.masking import Masking
 from bridge.load.run.tables.auto import load_method
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, allows_null
+from bridge.load.run.tables.declared import comes_in_part
 from bridge.load.write.layout import TableLayout
 from bridge.load.write.merge.versioning import Versioning
 from bridge.protocol.schema.merging import Evolution
@@ -60,6 +61,8 @@ class StreamPlan:
     """Whether the tap names a column for its bookmark."""
     is_known: bool = False
     """Whether somebody says how it is replicated."""
+    is_part: bool = False
+    """Whether it is a child of which the tap sends only what changed in its parent, though it says FULL_TABLE."""
     keys: tuple[str, ...] = ()
     """The properties that make a row's key: those of the settings, else those that the tap declares."""
     bookmark: str = ""
@@ -101,7 +104,7 @@ class StreamPlan:
         if self.usual == OVERWRITE:
             return "replaces the table"
         if self.usual == UPSERT:
-            what = "changes" if self.is_known else "all rows again"
+            what = "changes" if self.is_known or self.is_part else "all rows again"
             return f"{what}, {'versions' if self.history else 'merged'} by {', '.join(self.keys) or 'key'}"
         if self.is_known:
             return f"adds rows after its {self.bookmark}" if self.bookmark else "adds rows"
@@ -297,8 +300,10 @@ class Streams:
     def _decided(self, plan: StreamPlan, keys: Sequence[str], bookmarks: Sequence[str] | None) -> StreamPlan:
         """The plan with its load method, for these key and bookmark columns."""
         setting, replication, key = plan.setting, plan.replication, plan.replication_key
-        usual, reason = load_method(setting, replication, bookmarks, keys, shared=self.pipeline.destination.shared)
-        is_known = setting != "auto" or bool(replication or bookmarks)
+        is_part = self._is_part(plan)
+        shared = self.pipeline.destination.shared
+        usual, reason = load_method(setting, replication, bookmarks, keys, shared=shared, is_part=is_part)
+        is_known = setting != "auto" or bool((replication and not is_part) or bookmarks)
         if setting != "auto" and (glob := self.pipeline.glob_of(plan.name, "load_method")):
             reason += f" for {glob}"
         elif setting == "auto" and plan.name in self._whole:
@@ -311,11 +316,21 @@ class Streams:
             reason="--full" if replaces else reason,
             usual=usual,
             is_known=is_known,
+            is_part=is_part,
             keys=tuple(keys),
             resumes=bool(bookmarks),
             evolution=self._evolution(plan.settings, [*keys, *filter(None, [plan.settings.sequence])]),
             bookmark=", ".join(columns),
             resumes_by=columns if replication == "INCREMENTAL" or (replication is None and bookmarks) else (),
+        )
+
+    def _is_part(self, plan: StreamPlan) -> bool:
+        """Whether `auto` may not take a stream's rows for all that there are. The user's own word counts."""
+        is_open = plan.setting == "auto" and plan.settings.replication_method is None
+        return (
+            is_open
+            and plan.replication == "FULL_TABLE"
+            and comes_in_part(self._snapshot.state, plan.names, plan.parent)
         )
 
     def columns(self, plan: StreamPlan) -> ColumnPlan:

@@ -19,7 +19,7 @@ from bridge.load.tap.database.columns import SourceTables, read_tables
 from bridge.load.tap.database.connection import NotAsked
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.digits import with_digits, with_new_digits
-from bridge.load.tap.installed import tap_version
+from bridge.load.tap.installed import tap_package, tap_version
 from bridge.load.tap.new_columns import (
     ColumnNews,
     Update,
@@ -61,6 +61,8 @@ _FIRST_LIMIT = timedelta(minutes=2)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
+_OLDER = frozenset({"pipelinewise-tap-s3-csv"})
+"""Packages whose --help knows both flags, while the program reads --properties only, and else ends well at once."""
 
 
 def home_folder(settings_file: Path | None) -> Path:
@@ -310,10 +312,10 @@ class Source:
     def _ask_flag(self, catalog: Catalog) -> str:
         """The flag by which the tap takes its catalog, as its --help says.
 
-        If it knows both, it expects an older catalog, without metadata, in --properties.
+        If it knows both, it expects an older catalog, without metadata, in --properties; a few taps any catalog.
         """
         words = self._flags()
-        older = not any(map(has_metadata, catalog["streams"]))
+        older = tap_package(self.argv[0])[0] in _OLDER or not any(map(has_metadata, catalog["streams"]))
         return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
 
     def _flags(self) -> set[bytes]:

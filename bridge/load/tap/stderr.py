@@ -16,6 +16,7 @@ _LONGEST = 1000
 """Characters of a reason: a tap may print a whole response on one line."""
 _FOLD = "  ..."
 _EXCEPTION = re.compile(r"(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):)[A-Za-z_][\w.]*: \S|[\w.]*(?:Error|Exception)$")
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '(pkg_resources|setuptools)'", re.MULTILINE)
 _FRAME = re.compile(r'\s+(?:File ".*", line \d+|[\^~]+\s*$)')
 _BOX = ("│", "╭", "╰")
 """How the lines of a traceback begin if the tap draws a frame around it."""
@@ -51,7 +52,12 @@ def last_words(text: str) -> str:
     """
     lines = list(_folded(text.strip("\n").rstrip()))  # not stripped on the left: the first line may be a frame's
     shown = "\n".join(_telling(lines) or lines[-_SHOWN:])
-    return f"{LAST_LINES}\n{shown}" if shown else "it wrote nothing to stderr"
+    if not shown:
+        return "it wrote nothing to stderr"
+    missing = _MISSING.search(text)
+    package = {"pkg_resources": "setuptools<81"}.get(missing[1], missing[1]) if missing else ""
+    remedy = f"it needs {package}, and does not say so: write that behind its name in pip_url\n" if package else ""
+    return f"{remedy}{LAST_LINES}\n{shown}"
 
 
 def _is_quiet(line: str) -> bool:

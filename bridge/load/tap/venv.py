@@ -39,6 +39,10 @@ from bridge.settings.redact import redactor_of
 _SHOWN_LINES = 15
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OF_A_VENV = re.compile(r"python|pip|activate|deactivate|pydoc")
+_OTHER_PYTHON = re.compile(
+    r"does not satisfy Python|Python[<>=~!].*not supported|Failed to build|Build backend failed|build_wheel"
+)
+"""How uv says that a package is for another Python, or cannot be built for this one: old ones, whose wheels are old."""
 _HEADER = "# What `singer-bridge install` chose; `--upgrade` chooses anew.\n"
 _WITH_VALUE = {"-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--trusted-host", "--index-strategy"}
 _REQUIRING = {"-e", "--editable", "-r", "--requirement", "-c", "--constraint"}
@@ -63,7 +67,8 @@ class Venv:
 
     def __init__(self, home: Path, pip_url: str) -> None:
         self._pip_url = pip_url
-        self.package = _slug(pip_url)
+        self._python, self._arguments = _with_python(shlex.split(pip_url))
+        self.package = _slug(self._arguments)
         """A name that people recognise and that holds no secret: of the package or the repository."""
         self.root = home / "taps" / f"{self.package}-{sha256(pip_url.encode()).hexdigest()[:8]}"
         self.bin = self.root / "venv" / "bin"
@@ -118,7 +123,8 @@ class Venv:
             yield
 
     def _facts(self) -> dict[str, str]:
-        return {"python": f"{sys.executable} {sys.version}", "lock": sha256(self.lock.read_bytes()).hexdigest()}
+        python = self._python or f"{sys.executable} {sys.version}"
+        return {"python": python, "lock": sha256(self.lock.read_bytes()).hexdigest()}
 
     def _is_current(self, programs: Sequence[str]) -> bool:
         """Whether the venv was made by this Python, from the current lock file, and has the programs."""
@@ -137,17 +143,18 @@ class Venv:
 
     def _build(self, draft: Path, installation: Installation) -> str:
         """Make a venv, and return the text of the lock file that describes it."""
-        installer = _Installer(draft, installation.folder, redactor_of(self._pip_url))
+        python = self._python or sys.executable
+        installer = _Installer(draft, installation.folder, redactor_of(self._pip_url), python)
         installer.make()
         if self.lock.exists() and not installation.upgrade:
             text = self.lock.read_text()
             requirements = draft / "requirements.txt"
             requirements.write_text(_local("\n".join(_requirements(text)), installation.folder))
-            installer.install([*_flags(shlex.split(self._pip_url)), "--no-deps", "-r", str(requirements)])
+            installer.install([*_flags(self._arguments), "--no-deps", "-r", str(requirements)])
             return text
         # Without `--refresh` uv takes a folder whose version has not changed for unchanged.
         refresh = ["--refresh"] if installation.upgrade else []
-        installer.install([*refresh, *shlex.split(self._pip_url)])
+        installer.install([*refresh, *self._arguments])
         return _HEADER + _portable(installer.freeze(), installation.folder)
 
     def _switch(self, draft: Path) -> None:
@@ -163,10 +170,12 @@ class _Installer:
     venv: Path
     folder: Path
     redact: Callable[[bytes], bytes]
+    python: str
+    """A version, or the path of a program."""
 
     def make(self) -> None:
-        """Make an empty venv of the Python that runs this."""
-        self._run("venv", "--no-project", "--python", sys.executable, str(self.venv))
+        """Make an empty venv. uv looks for a version on the machine, and fetches it if there is none."""
+        self._run("venv", "--no-project", "--python", self.python, str(self.venv))
 
     def install(self, arguments: list[str]) -> None:
         """Install what the arguments say; byte code too, since a tap may not be allowed to write any."""
@@ -195,7 +204,7 @@ class _Installer:
         )
         if result.returncode:
             output = self.redact(_last_lines(result.stdout, result.stderr).encode()).decode("utf-8", "replace")
-            hint = f"check its name in pip_url and the network; uv said:\n{output}"
+            hint = f"{_remedy(output)}; uv said:\n{output}"
             raise TapError("the tap cannot be installed", hint=hint)
         return result.stdout
 
@@ -214,8 +223,35 @@ def _last_lines(*outputs: str) -> str:
     return "\n".join(lines[-_SHOWN_LINES:])
 
 
-def _slug(pip_url: str) -> str:
-    first = next((part for part in shlex.split(pip_url) if not part.startswith("-")), "tap")
+def _remedy(output: str) -> str:
+    """A hint that may help against a failure of the installer."""
+    if "python-build-standalone" in output or "No interpreter" in output:
+        return (
+            "there is no such Python here, and none can be fetched: install it, or give its path, as in --python PATH"
+        )
+    if _OTHER_PYTHON.search(output):
+        return (
+            f"it does not go with Python {sys.version_info[0]}.{sys.version_info[1]}, which runs singer-bridge; name "
+            "another one at the end of pip_url, as in `pip_url: tap-x --python 3.12`"
+        )
+    return "check its name in pip_url and the network"
+
+
+def _with_python(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The Python that pip's arguments ask for by `--python`, if they do, and the other arguments."""
+    python, rest, words = None, [], iter(arguments)
+    for word in words:
+        if word in ("--python", "-p"):
+            python = next(words, None)
+        elif word.startswith("--python="):
+            python = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return python, rest
+
+
+def _slug(arguments: Sequence[str]) -> str:
+    first = next((part for part in arguments if not part.startswith("-")), "tap")
     name = Path(urlsplit(first).path).name if "/" in first else first
     name = name.split("-")[0] if name.endswith(".whl") else name
     package = _PACKAGE.match(name.split("@")[0].removesuffix(".git"))

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from bridge.errors import DataError
 from bridge.protocol.schema.references import References
-from bridge.protocol.schema.valid import INT64_DIGITS, MAX_DIGITS, SAYS_TYPE, valid_schema
+from bridge.protocol.schema.valid import INT64_DIGITS, MAX_DIGITS, SAYS_TYPE, undeclared, valid_schema
 
 EXTRA = "_sdc_extra"
 """The column for fields outside the SCHEMA; a property of that name gets a suffix."""
@@ -107,8 +107,7 @@ def record_fields(schema: Mapping[str, Any], keys: Sequence[str]) -> list[pa.Fie
     properties = (top[0].get("properties") if top else None) or {}
     for key in keys:
         if key not in properties:
-            hint = "key_properties names a property that the schema does not have; correct the tap's catalog"
-            raise DataError("key property is not in the schema", hint=hint, key=key)
+            raise DataError("key property is not in the schema", hint=undeclared(keys, properties), key=key)
     fields = reader.fields(properties, "/properties", top[1] if top else (), keys=frozenset(keys), taken={EXTRA})
     return [_cut(field, DEEPEST) for field in fields]
 

@@ -5,7 +5,8 @@ Where that was to decide a type, the column is JSON text, which loses nothing, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -124,3 +125,14 @@ def _note(path: list[Any], value: Any) -> str:
     if (last in _NARROWS or last in _OLDER) and value is not None:
         return f"its SCHEMA has at {at} {shown}, which means nothing there and is ignored"
     return ""
+
+
+def undeclared(keys: Sequence[str], properties: Mapping[str, Any]) -> str:
+    """A hint for a tap that declares no type of its key: of a store without columns it often declares nothing."""
+    types = {key: {"type": "string"} for key in keys if key not in properties}
+    declared = f"declares only {', '.join(list(properties)[:20])}" if properties else "declares no column"
+    return (
+        f"the schema of the stream {declared}. Add the key to `properties` of its schema in the catalog, which is "
+        f".singer-bridge/catalogs/NAME.json unless source.catalog names another: {json.dumps(types)}. Fields that it "
+        f"does not name are kept in _sdc_extra"
+    )

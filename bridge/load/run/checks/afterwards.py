@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.lake.log import Snapshot
 from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
-from bridge.load.run.checks.not_extracted import not_extracted
+from bridge.load.run.checks.not_extracted import left_out, not_extracted, nothing_sent, without_rows
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.plan import LoadPlan
@@ -26,7 +27,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     pipeline, catalog, before, is_piped = run.pipeline, run.catalog, run.snapshot, run.is_piped
     after = plan.committer.snapshot
     missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
-    result.differ(*missing, *_expired(plan, catalog))
+    empty = {name for name, count in result.streams.items() if not (count.records or _has_rows(after, name))}
+    result.differ(*missing, *without_rows(catalog, empty), *_expired(plan, catalog))
+    if plan.scratch.tap_log.exists():
+        with plan.scratch.tap_log.open("rb") as log:
+            result.differ(*left_out(log, result.streams.keys(), pipeline))
     result.warnings += came_again(plan.committer.log, plan.tables.streams, before, after)
     if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)
@@ -44,8 +49,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
         judgement = loaded.judge(run.runs)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
-    if not (catalog or result.streams or after.tables or is_piped):
-        result.warnings.append(silent(pipeline.name, run.source.declared))
+    if not (result.streams or after.tables or is_piped):
+        if catalog:
+            result.differ(*nothing_sent(catalog, pipeline.source.argv))
+        else:
+            result.warnings.append(silent(pipeline.name, run.source.declared))
     if is_piped and reader.without_state:
         result.warnings.append(
             f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "
@@ -55,6 +63,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
         result.warnings.append(
             f"stopped after {result.records:,} records, as --max-records says: run again for the rest"
         )
+
+
+def _has_rows(lake: Snapshot, stream: str) -> bool:
+    table = lake.table([stream])
+    return bool(table and table.rows)
 
 
 def _expired(plan: LoadPlan, catalog: Catalog | None) -> Iterator[Difference]:

@@ -1,9 +1,10 @@
-"""Columns that a tap cannot give us as they are: of types that it does not know, or rounded on their way."""
+"""Data that a tap does not give us as they are: columns of types that it does not know, or rounded; whole tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
@@ -18,12 +19,28 @@ from bridge.protocol.singer.catalog import (
     columns,
     entries_by_name,
     replication_method,
+    root_facts,
+    selected_streams,
 )
+from bridge.protocol.singer.replication import yaml_text
+from bridge.settings.commands import reload
+from bridge.settings.options import Pipeline
 
 _OF_A_DOUBLE = 15
 """Digits that a double always holds."""
 _FLOAT = re.compile(r"float\b")
 """MySQL's type of four bytes; PostgreSQL calls its own `real`."""
+
+_IGNORED = re.compile(rb"Properties \((.+?)\) were present in the '(.+?)' stream but not found in catalog schema")
+"""The Singer SDK's line on fields that it takes out of its records, once for each set of them."""
+_TABLE = re.compile(rb'Syncing table "(.+?)"')
+_SKIPPED = re.compile(
+    rb'Skipping (?:matched file )?"?(?P<file>[^"]+?)"? (?:file )?(?:as|because)\b'
+    rb'|"(?P<other>[^"]+)" (?:without extension will not|having the "[^"]*" extension will not) be synced'
+)
+"""How tap-s3-csv and tap-sftp say that they leave out a file that their settings choose."""
+_EMPTY = re.compile(rb"as it is empty")
+_NAMED = 5
 
 
 def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Difference]:
@@ -44,6 +61,36 @@ def not_extracted(catalog: Catalog | None, new: AbstractSet[str]) -> Iterator[Di
             yield Difference(name, "unsupported_column", text)
         if replication_method(catalog, name) == "LOG_BASED":
             yield from _rounded(name, entries[name])
+
+
+def without_rows(catalog: Catalog | None, streams: AbstractSet[str]) -> Iterator[Difference]:
+    """Differences of `streams`, of which nothing came and the lake has nothing, though the tap counted rows.
+
+    Some taps, that of DynamoDB among them, extract nothing of a stream without a replication method, and end well.
+    """
+    entries = entries_by_name(catalog) if catalog else {}
+    for name in sorted(streams & entries.keys()):
+        rows = root_facts(entries[name]).get("row-count")
+        if isinstance(rows, int) and rows > 0 and replication_method(catalog, name) is None:
+            text = (
+                f"the tap counted {rows:,} rows and sent none, as nothing says how the stream is replicated. Write "
+                f"into bridge.yaml: streams: {{{yaml_text(name)}: {{replication_method: FULL_TABLE}}}}"
+            )
+            yield Difference(name, "no_rows", text, rows)
+
+
+def nothing_sent(catalog: Catalog, command: Sequence[str]) -> Iterator[Difference]:
+    """A difference of each stream that the catalog selects, of a tap that ended well and sent no message of any.
+
+    It may not have read the catalog: some taps know the flag --catalog, and read --properties only.
+    """
+    other = f"source.tap: {shlex.join([*command, '--properties'])}"
+    text = (
+        "the catalog selects it, and the tap ended well without a word of it: it may take its catalog by an older "
+        f"flag. Try {other}"
+    )
+    for name in selected_streams(catalog):
+        yield Difference(name, "nothing_sent", text)
 
 
 def _rounded(name: str, entry: StreamEntry) -> Iterator[Difference]:
@@ -78,3 +125,44 @@ def _digits(schema: dict[str, Any]) -> int:
         return 0 if step else MAX_DIGITS
     scale = max(0, -int(Decimal(str(step)).normalize().as_tuple().exponent)) if step else 0
     return len(str(int(bound) - 1)) + scale
+
+
+def left_out(log: Iterable[bytes], streams: Collection[str], pipeline: Pipeline) -> Iterator[Difference]:
+    """The differences that a tap's log tells of the `streams` that it sent."""
+    ignored, skipped, table = dict[str, dict[str, None]](), dict[str, dict[str, None]](), ""
+    for line in log:
+        if b"Ignoring" in line and (match := _IGNORED.search(line)):
+            ignored.setdefault(_text(match[2]), {}).update(dict.fromkeys(re.findall(r"'([^']+)'", _text(match[1]))))
+        elif match := _TABLE.search(line):
+            table = _text(match[1])
+        elif table and (match := _SKIPPED.search(line)) and not _EMPTY.search(line):
+            skipped.setdefault(table, {})[_text(match["file"] or match["other"])] = None
+    for stream in sorted(ignored.keys() & set(streams)):
+        yield Difference(stream, "ignored_fields", _of_fields(ignored[stream], stream, pipeline))
+    for stream in sorted(skipped.keys() & set(streams)):
+        yield Difference(stream, "skipped_file", _of_files(skipped[stream], stream, pipeline), len(skipped[stream]))
+
+
+def _of_fields(names: Collection[str], stream: str, pipeline: Pipeline) -> str:
+    return (
+        f"the source has {_listed(names)}, which the tap's catalog does not, so the tap left the values out. If "
+        f"`singer-bridge discover {pipeline.name}` does not find them, add them to the schema in the catalog; then "
+        f"{reload(pipeline, [stream])}"
+    )
+
+
+def _of_files(names: Collection[str], stream: str, pipeline: Pipeline) -> str:
+    return (
+        f"the tap could not read {_listed(names)} and went on: its bookmark is past them, so no later run reads them. "
+        f"`singer-bridge runs show {pipeline.name} --logs` says why; mend them, then write them anew, so that they are "
+        f"newer than the bookmark, or {reload(pipeline, [stream])}"
+    )
+
+
+def _listed(names: Collection[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(list(names)[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

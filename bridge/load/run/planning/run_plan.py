@@ -42,7 +42,7 @@ from bridge.load.tap.source import Source
 from bridge.load.tap.stdin import Piped
 from bridge.protocol.singer.catalog import Catalog, selected_streams
 from bridge.protocol.singer.state import is_empty, reached_values, resumable_versions, without
-from bridge.settings.destination import APPEND_ONLY
+from bridge.settings.destination import APPEND_ONLY, OVERWRITE, UPSERT
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request, Window
 
@@ -162,9 +162,10 @@ class RunPlan:
         if self.is_full:
             state = without(state, asked) if asked else None
         else:
+            plans = self.planner().streams
             state = resumable_versions(
                 state,
-                lambda s: self.pipeline.load_method(s) == "overwrite" and (own is None or s in own),
+                lambda s: plans.expected(s).usual == OVERWRITE and (own is None or s in own),
                 self._version,
                 self.snapshot.tables,
             )
@@ -201,7 +202,8 @@ class RunPlan:
         streams = dict.fromkeys(stream for lookback in lookbacks for stream in lookback.streams)
         unshifted = set().union(*(lookback.unshifted for lookback in lookbacks))
         again = "rows since its lookback come again, beside those that are there; load_method: upsert keeps one of each"
-        twice = [stream for stream in streams if self.pipeline.load_method(stream) != "upsert"]
+        plans = self.planner().streams if streams else None
+        twice = [stream for stream in streams if plans and plans.expected(stream).usual != UPSERT]
         still = "its lookback has no effect: the tap keeps its bookmark in a form of its own"
         return [f"{s}: {again}" for s in twice] + [f"{s}: {still}" for s in sorted(unshifted)]
 

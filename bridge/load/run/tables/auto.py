@@ -20,14 +20,19 @@ def load_method(
     keys: Sequence[str] = (),
     *,
     shared: bool = False,
+    is_part: bool = False,
 ) -> tuple[LoadMethod, str]:
     """How to load a stream and why; `method` is the catalog's replication method. Never deletes on a guess.
 
-    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds.
+    To a `shared` table rows are only added, as nobody knows which pipeline's rows it holds. `is_part`: the tap calls it
+    FULL_TABLE, and sends a part of its rows.
     """
     by_key = f"by key {', '.join(keys)}"
     if setting != "auto":
         return UPSERT if setting == HISTORY else setting, "as set"
+    unknown = "no replication method is known"
+    if is_part:
+        method, unknown = None, "a child comes as far as its parent changed"
     if method == "FULL_TABLE":
         return OVERWRITE, "the catalog says FULL_TABLE"
     if method == "LOG_BASED" and keys and not shared:
@@ -37,6 +42,6 @@ def load_method(
     if bookmarks:
         return APPEND_ONLY, f"incremental: bookmark {', '.join(bookmarks)}"
     if keys and not shared:
-        return UPSERT, f"no replication method is known: {by_key}"
+        return UPSERT, f"{unknown}: {by_key}"
     why = "a shared table is only added to" if shared else "no key"
-    return APPEND_ONLY, f"no replication method is known, and {why}"
+    return APPEND_ONLY, f"{unknown}, and {why}"

@@ -1,4 +1,4 @@
-"""How the streams of a tap without a catalog are replicated, as its own `--discover` says.
+"""How the streams of a tap are replicated, as its own `--discover` says: which of them are whole.
 
 Only FULL_TABLE counts: of such a stream each run extracts all rows, which would be added again and again. `auto` never
 deletes on a guess, so a stream whose rows may be a part of the source keeps the method that it had.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 from bridge.lake.log import Snapshot
 from bridge.lake.records import TableState
 from bridge.lake.runs import read_opened
 from bridge.lake.storage import Storage
 from bridge.protocol.singer.catalog import Catalog, record_name, replication_method, root_facts, stream_id
-from bridge.protocol.singer.state import bookmark
+from bridge.protocol.singer.state import bookmark, is_flat, resume_point
 from bridge.settings.destination import UPSERT
 from bridge.settings.options import Pipeline
 
@@ -33,16 +34,32 @@ def whole_tables(declared: Catalog | None, pipeline: Pipeline, storage: Storage,
     return frozenset(name for names in whole if not merged.intersection(names) for name in names)
 
 
+def comes_in_part(state: Any, names: tuple[str, ...], parent: str) -> bool:
+    """Whether the tap may send only those rows of a stream whose parent changed, though it calls it FULL_TABLE.
+
+    So it is with a stream whose parent is named; one that names itself has none. Nobody names the parents of the Singer
+    SDK: its children have a bookmark for each of the parent's records, and the parent goes on from its own.
+    """
+    if parent:
+        return parent not in names
+    if not has_parts(state, names) or is_flat(state):
+        return False
+    return any(resume_point(state, other) is not None for other in state["bookmarks"] if other not in names)
+
+
+def has_parts(state: Any, names: tuple[str, ...]) -> bool:
+    """Whether a stream's bookmark is one for each context, as those of the Singer SDK's children are."""
+    position = bookmark(state, names)
+    return isinstance(position, dict) and bool(position.get("partitions"))
+
+
 def _whole(declared: Catalog, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     for entry in declared["streams"]:
         names = (stream_id(entry), record_name(entry))
         if replication_method({"streams": [entry]}, names[0]) != "FULL_TABLE":
             continue
-        position = bookmark(snapshot.state, names)
-        # The Singer SDK does not name a stream's parent; but the bookmark of a child has a partition for each of them.
-        has_parts = isinstance(position, dict) and bool(position.get("partitions"))
         parent = root_facts(entry).get("parent-tap-stream-id") or pipeline.stream(names[1]).parent
-        if not parent and not has_parts:
+        if not parent and not has_parts(snapshot.state, names):
             yield names
 
 

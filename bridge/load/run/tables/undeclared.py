@@ -21,13 +21,19 @@ def _listed(names: Sequence[str]) -> str:
 def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[str]:
     """Say what a further run does with streams whose replication nobody declares: one line for each kind."""
     unknown = [plan for plan in plans if not plan.is_known]
-    merged = [plan.name for plan in unknown if plan.usual == UPSERT]
+    parts = [plan.name for plan in unknown if plan.usual == UPSERT and plan.is_part]
+    merged = [plan.name for plan in unknown if plan.usual == UPSERT and not plan.is_part]
     added = [plan.name for plan in unknown if plan.usual == APPEND_ONLY]
     lines = []
     if merged and merged_before:
         lines.append(
             f"nobody says how these are replicated, so each run may extract all of their rows, and merges them by key: "
             f"{_listed(merged)}. Rows that are deleted in the source stay; with replication_method: FULL_TABLE they go"
+        )
+    if parts and merged_before:
+        lines.append(
+            f"the tap sends only the rows whose parent changed, so they are merged by key: {_listed(parts)}. Rows that "
+            f"are deleted in the source stay. If it does send all of them each time: {_whole(parts[0])}"
         )
     if added:
         lines.append(
@@ -38,7 +44,11 @@ def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[
 
 
 def _decision(stream: str) -> str:
-    return f"streams: {{{yaml_text(stream)}: {{replication_method: FULL_TABLE}}}}, or {{load_method: append-only}}"
+    return f"{_whole(stream)}, or {{load_method: append-only}}"
+
+
+def _whole(stream: str) -> str:
+    return f"streams: {{{yaml_text(stream)}: {{replication_method: FULL_TABLE}}}}"
 
 
 def refusal(pipeline: Pipeline, streams: Sequence[str], *, piped: bool = False) -> SettingsError:

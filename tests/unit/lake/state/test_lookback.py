@@ -139,3 +139,14 @@ def test_a_tap_starts_a_little_before_a_value(stored: Any, bound: Any, given: An
             Lookback.at(state, ("a",), None, bound)
     else:
         assert Lookback.at(state, ("a",), None, bound)["bookmarks"]["a"]["replication_key_value"] == given
+
+
+def test_the_time_of_a_file_is_shifted() -> None:
+    """Taps of files keep the time of the last one: those of the same second come again, and the bookmark stays."""
+    stored: Any = {"bookmarks": {"a": {"modified_since": "2024-03-01T00:00:00+00:00"}}}
+    lookback = Lookback(lambda _: timedelta(seconds=1))
+    given = lookback.start(stored)
+    assert given == {"bookmarks": {"a": {"modified_since": "2024-02-29T23:59:59+00:00"}}}
+    assert (lookback.unshifted, lookback.stored(given)) == (set(), stored)
+    later = {"bookmarks": {"a": {"modified_since": "2024-03-02T00:00:00+00:00"}}}
+    assert lookback.stored(later) == later

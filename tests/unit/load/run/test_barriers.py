@@ -429,3 +429,13 @@ def test_a_new_version_without_rows_empties_a_table_that_could_go_on() -> None:
 
     assert published(4) == {"a": "overwrite"}
     assert published(3) in ({}, {"a": "extend"})
+
+
+def test_a_state_between_two_files_of_one_second_is_no_barrier() -> None:
+    """The tap asks for files that are newer than its bookmark: started from the first file's, it skips the second."""
+    first, second = (marks(a={"modified_since": f"2024-01-0{day}T00:00:00+00:00"}) for day in (1, 2))
+    run = Run()
+    assert run.published("rows a", first, "rows a", first) is None
+    assert run.published("rows a", second) is None
+    assert run.published("schema b", second | {"x": 1}) == {"a": "append-only"}  # the files of `a` are through
+    assert run.published("rows a", second, end=True) == {"a": "append-only", "b": "append-only"}

@@ -13,8 +13,10 @@ from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.records import TableState
 from bridge.lake.runs import RunFile
 from bridge.lake.storage.local.storage import LocalStorage
+from bridge.load.run.streams import Streams
 from bridge.load.run.tables.declared import whole_tables
 from bridge.load.run.tables.table_plan import TablePlanner
+from bridge.load.run.tables.undeclared import outlook
 from bridge.protocol.singer.catalog import Catalog
 from bridge.protocol.singer.messages import Schema
 from bridge.settings.destination import StreamKeys
@@ -76,3 +78,37 @@ def test_a_table_goes_on_as_the_last_run_loaded_it(tmp_path: Path) -> None:
 def test_what_may_be_a_part_is_not_replaced(tmp_path: Path, declared: Any, state: Any, streams: Any) -> None:
     """A child comes as far as its parent changed: its other rows are still in the source."""
     assert whole(tmp_path, declared, state, **streams) == frozenset()
+
+
+REVIEWS = catalog(
+    stream("pulls", replication_method="INCREMENTAL", replication_key="at"),
+    stream("reviews", replication_method="FULL_TABLE", table_key_properties=["id"]),
+)
+_OF_CHILD = {"partitions": [{"context": {"repo": "r"}}]}
+
+
+@pytest.mark.parametrize(
+    ("reviews", "pulls", "settings", "expected"),
+    [
+        (_OF_CHILD, {"replication_key_value": 5}, {}, "upsert"),
+        (_OF_CHILD, {"partitions": [{"context": {}, "replication_key_value": 5}]}, {}, "upsert"),
+        (_OF_CHILD, {}, {}, "overwrite"),
+        ({}, {"replication_key_value": 5}, {}, "overwrite"),
+        ({}, {}, {"parent": "pulls"}, "upsert"),
+        (_OF_CHILD, {"replication_key_value": 5}, {"parent": "reviews"}, "overwrite"),
+        (_OF_CHILD, {"replication_key_value": 5}, {"replication_method": "FULL_TABLE"}, "overwrite"),
+        (_OF_CHILD, {"replication_key_value": 5}, {"load_method": "append-only"}, "append-only"),
+    ],
+)
+def test_a_child_that_the_catalog_calls_whole(
+    tmp_path: Path, reviews: Any, pulls: Any, settings: Any, expected: str
+) -> None:
+    """tap-github sends the reviews of pull requests that changed, and says FULL_TABLE: it is merged."""
+    view = Snapshot(1, PipelineState({"bookmarks": {"reviews": reviews, "pulls": pulls}}), {})
+    made = pipeline(tmp_path).model_copy(update={"streams": {"reviews": StreamKeys(**settings)}})
+    plan = Streams(made, REVIEWS, view).expected("reviews")
+    assert plan.usual == expected
+    assert (plan.usual == "upsert") == plan.is_part
+    if plan.is_part:
+        assert plan.reason == "a child comes as far as its parent changed: by key id"
+        assert "streams: {reviews: {replication_method: FULL_TABLE}}" in outlook([plan])[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.load.run.checks.not_extracted import not_extracted
+from bridge.load.run.checks.not_extracted import not_extracted, nothing_sent, without_rows
 
 _CATALOG: Any = {
     "streams": [
@@ -80,3 +80,28 @@ def test_floats_that_a_binlog_rounds(method: str) -> None:
     texts = [each.text for each in not_extracted({"streams": [entry]}, {"t"})]
     assert len(texts) == (method == "LOG_BASED")
     assert all("so f, g may have other digits after the seventh" in text for text in texts)
+
+
+@pytest.mark.parametrize(("method", "rows", "is_said"), [(None, 5, True), (None, 0, False), ("FULL_TABLE", 5, False)])
+def test_a_stream_of_which_nothing_came(method: str | None, rows: int, is_said: bool) -> None:
+    """tap-dynamodb counts the rows, extracts none without a replication method, and ends well."""
+    facts = {"row-count": rows} | ({"replication-method": method} if method else {})
+    entry = {"tap_stream_id": "t", "schema": {}, "metadata": [{"breadcrumb": [], "metadata": facts}]}
+    said = list(without_rows({"streams": [entry]}, {"t", "other"}))
+    assert [(one.stream, one.kind, one.rows) for one in said] == ([("t", "no_rows", 5)] if is_said else [])
+    assert not said or "streams: {t: {replication_method: FULL_TABLE}}" in said[0].text
+
+
+def test_a_tap_that_did_not_read_its_catalog() -> None:
+    """It ends well without a message: each selected stream is named, with the flag to write."""
+    [said] = nothing_sent(
+        {
+            "streams": [
+                {"tap_stream_id": "t", "schema": {}, "metadata": [{"breadcrumb": [], "metadata": {"selected": True}}]},
+                {"tap_stream_id": "u", "schema": {}, "metadata": []},
+            ]
+        },
+        ["tap-x", "-v"],
+    )
+    assert (said.stream, said.kind) == ("t", "nothing_sent")
+    assert said.text.endswith("Try source.tap: tap-x -v --properties")

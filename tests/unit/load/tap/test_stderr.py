@@ -116,3 +116,11 @@ def test_levels_of_many_loggers_are_known(quiet: str) -> None:
 def test_a_word_like_a_level_hides_no_error(loud: str) -> None:
     """What only looks like a level is shown."""
     assert last_words(f"INFO starting\n{loud}").splitlines()[1:] == [loud]
+
+
+def test_a_package_that_a_tap_forgets_to_require() -> None:
+    """Older taps import what came with every venv once."""
+    text = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'pkg_resources'"
+    assert last_words(text).startswith(
+        "it needs setuptools<81, and does not say so: write that behind its name in pip_url"
+    )

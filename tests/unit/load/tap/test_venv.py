@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -177,3 +178,23 @@ def test_two_installations_at_once_make_one_venv(tmp_path: Path) -> None:
     assert sorted(done) == [False, False, True]
     assert len(venvs(venv)) == 1
     assert '"tap-x"' in says(venv)
+
+
+def test_another_python(tmp_path: Path) -> None:
+    """`--python` behind the package chooses it, and a tap that needs one is refused with these words."""
+    package = wheel(tmp_path)
+    venv = Venv(tmp_path / "home", f"{package} --python {sys.executable}")
+    assert venv.package == "tap_x"
+    assert venv.install(Installation(tmp_path, PROGRAMS))
+    assert not venv.install(Installation(tmp_path, PROGRAMS))
+    assert '"tap-x"' in says(venv)
+    shutil.rmtree(venv.bin.resolve().parent)
+    assert venv.install(Installation(tmp_path, PROGRAMS, locked=True))
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "pyproject.toml").write_text(
+        '[project]\nname = "tap-old"\nversion = "1"\nrequires-python = ">=3.99"'
+    )
+    for pip_url, words in (("./old", "as in `pip_url: tap-x --python 3.12`"), ("tap-x --python 3.99", "give its path")):
+        with pytest.raises(TapError, match="cannot be installed") as caught:
+            Venv(tmp_path / "home", pip_url).install(Installation(tmp_path))
+        assert words in caught.value.hint

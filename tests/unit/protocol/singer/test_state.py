@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from bridge.errors import DataError, SettingsError
+from bridge.lake.log import Snapshot
+from bridge.lake.pipeline_state import PipelineState
 from bridge.lake.storage import lake_of
 from bridge.load.run.planning.run_plan import plan_run
 from bridge.load.slots.guard import SlotGuard
@@ -28,6 +30,7 @@ from bridge.protocol.singer.state import (
     without,
 )
 from bridge.settings.values.request import Request
+from tests.support.catalogs import catalog, stream
 from tests.support.pipe import Pipe, wire
 
 SORTED = {"replication_key": "id", "replication_key_value": 5}
@@ -262,6 +265,17 @@ def test_a_tap_without_a_state_of_which_some_tables_are_overwritten(tmp_path: Pa
         source, pipeline = Piped("tap", Stdin(BytesIO()), print), pipe.pipeline(**how)
         plan = plan_run(Request(), pipeline, source, (None, set()), lake_of(pipeline.destination), found.view)
         assert plan.start(found.state, None, SlotGuard())[0] is None
+
+
+def test_a_table_that_the_catalog_calls_whole_starts_again(tmp_path: Path) -> None:
+    """A tap of files keeps the time of the last one, and would send the newer ones alone: they would be the table."""
+    pipe = Pipe(tmp_path)
+    state = {"bookmarks": {"a": {"modified_since": "2024-01-01T00:00:00Z"}, "b": {"replication_key_value": 5}}}
+    pipeline, facts = pipe.pipeline(), [("a", "FULL_TABLE"), ("b", "INCREMENTAL")]
+    chosen = catalog(*(stream(name, replication_method=method, selected=True) for name, method in facts))
+    source, view = Piped("tap", Stdin(BytesIO()), print), Snapshot(1, PipelineState(state), {})
+    plan = plan_run(Request(), pipeline, source, (chosen, set()), lake_of(pipeline.destination), view)
+    assert plan.start(state, None, SlotGuard())[0] == {"bookmarks": {"b": {"replication_key_value": 5}}}
 
 
 @pytest.mark.parametrize("said", [None, {}, {"bookmarks": None}, {"currently_syncing": "b"}])
