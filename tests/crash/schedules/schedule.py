@@ -1,0 +1,207 @@
+"""A schedule: what a seed decides, and what comes of it.
+
+`drawn` draws it; every number in it can be changed, so that one which fails can be made smaller (`shrink`).
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bridge.errors import BridgeError
+
+from .bucket import DEATHS, TROUBLE, Bucket, Fault
+from .judge import Broken, Judge
+from .lives import Tap, begin, install, live, pipeline_of
+from .source import CATALOG, Source
+from .world import Endless, Process, World
+
+_REQUESTS = 160
+"""About as many as a run sends."""
+_LONG = 60.0
+"""Longer than a lease lives."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """One run. It begins `after` seconds after the last one has ended, or (`beside`) has begun."""
+
+    after: float = 0.0
+    beside: bool = False
+    host: str = "h1"
+    wait: float = 0.0
+    wall: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    tap_ends: int | None = None
+    tap_stalls: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that is decided beforehand; the rest is thrown by the dice of `seed`."""
+
+    seed: int
+    source: Source = Source()
+    lives: tuple[Life, ...] = (Life(),)
+    small: int = 1 << 23
+    page: int = 1000
+    every: float = 0.0
+    idle: float = 600.0
+
+
+def drawn(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    dice = Random(f"schedule {seed}")
+    streams = dice.choice(["a", "a", "ab", "u", "au", "t", "at", "abu", "aut"])
+    grows = tuple(dice.randint(0, 6) for _ in range(dice.randint(1, 3)))
+    source = Source(streams, (grows[0] + 2, *grows[1:]), dice.choice([1, 3, 6]), dice.choice([0.2, 0.5, 1.0]))
+    lives = tuple(_life(dice, number) for number in range(dice.choice([1, 2, 2, 2, 3])))
+    small, page = dice.choice([1 << 23, 1 << 23, 0]), dice.choice([1000, 1000, 2])
+    return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.0, 0.05]), dice.choice([600.0, 20.0]))
+
+
+def _life(dice: Random, number: int) -> Life:
+    beside = bool(number) and dice.random() < 0.4
+    after = dice.choice([0.0, 0.01, 1.0, 70.0]) + (dice.random() * 2 if beside else 0.0)
+    host, wait = dice.choice(["h1", "h1", "h2"]), dice.choice([0.0, 100.0, 100.0])
+    faults = [_fault(dice, dice.choice(TROUBLE)) for _ in range(dice.choice([0, 0, 1, 1, 2]))]
+    if dice.random() < 0.7:
+        faults.append(_fault(dice, dice.choice(DEATHS)))
+    ends = dice.randint(0, 25) if dice.random() < 0.15 else None
+    stalls = (dice.randint(0, 15), dice.choice([1.0, 30.0, 90.0])) if dice.random() < 0.1 else None
+    return Life(after, beside, host, wait, dice.choice([0.0, 0.0, -100.0, 3600.0]), tuple(faults), ends, stalls)
+
+
+def _fault(dice: Random, kind: str) -> Fault:
+    seconds = dice.choice([0.001, 0.05, 1.0, 30.0, 65.0, 130.0, 1000.0]) * (0.5 + dice.random())
+    if kind == "dies while it is on its way":
+        seconds = dice.choice([0.001, 0.05, 1.0]) * (0.5 + dice.random())
+    return Fault(dice.randint(1, _REQUESTS), kind, seconds)
+
+
+@dataclass
+class Outcome:
+    """What came of it. `broken` is empty if every promise held."""
+
+    schedule: Schedule
+    broken: str
+    operations: list[str]
+    ends: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.operations, f"=> {self.broken}", repr(self.schedule)])
+
+
+class _Show:
+    """One schedule on its way."""
+
+    def __init__(self, schedule: Schedule, homes: Path) -> None:
+        self.schedule, self._homes = schedule, homes
+        self.world = world = World(schedule.seed)
+        self.bucket = world.bucket = Bucket(page=schedule.page)
+        self.judge = Judge(self.bucket, schedule.source)
+        self.runs: list[Process] = []
+        self.ends: dict[str, Any] = {}
+
+    def play(self) -> None:
+        """Raise `Broken` if a promise does not hold."""
+        lives = self.schedule.lives
+        for number, life in enumerate(lives):
+            if number and not life.beside:
+                self.world.run(lambda: self._over(self.runs[-1]))
+            self._later(number, life)
+        self.world.run(lambda: all(map(self._over, self.runs)))
+        self._clean(len(lives))
+        if any(run.alive for run in self.runs):
+            self.world.run(lambda: not any(run.alive for run in self.runs))
+            self._check_ends()
+            self.judge.settled(None)
+            self._clean(len(lives) + 1)
+
+    def _later(self, number: int, life: Life) -> None:
+        started: list[Process] = []
+        moment = self.world.now + life.after
+        self.world.at(moment, lambda: started.append(self._start(number, life)))
+        self.world.run(lambda: bool(started))
+
+    def _over(self, run: Process) -> bool:
+        return bool(self.judge.broken) or not run.alive or run.until > self.world.now + 2 * _LONG
+
+    def _start(self, number: int, life: Life) -> Process:
+        source, world = self.schedule.source, self.world
+        run = world.process(f"run {number + 1}", host=life.host, wall=life.wall)
+        faults = {fault.at: fault for fault in life.faults}
+        run.on_request = faults.get
+        run.catalog = CATALOG if "t" in source.streams else None
+        name = f"tap {number + 1}"
+        run.tap = lambda state: Tap(
+            source.lines(number, state, world.dice(f"{name} says")), name, life.tap_ends, life.tap_stalls
+        )
+        pipeline = pipeline_of(self.schedule.every, self.schedule.idle)
+        home = self._homes / life.host
+        home.mkdir(exist_ok=True)
+        work = partial(live, run, pipeline, home, life.wait, partial(self._ended, run))
+        world.note(run.name, "begins")
+        world.start(run, work, "main")
+        self.runs.append(run)
+        return run
+
+    def _ended(self, run: Process, result: Any) -> None:
+        self.ends[run.name] = result
+        said = result.error or result.status if not isinstance(result, Exception) else repr(result)
+        self.world.note(run.name, f"ends: {said!r} {getattr(said, 'facts', '')}")
+
+    def _clean(self, number: int) -> None:
+        """One more run, alone and without a fault: it gets everything right."""
+        if not self.judge.broken:
+            run = self._start(number, Life(wait=1000.0))
+            self.world.run(lambda: bool(self.judge.broken) or not run.alive)
+            self._check_ends()
+            self._succeeded(run)
+        self.judge.settled(number)
+
+    def _succeeded(self, run: Process) -> None:
+        result = self.ends.get(run.name)
+        if getattr(result, "status", "") != "success":
+            raise Broken(f"the next run does not end well: {_said(result)}")
+
+    def _check_ends(self) -> None:
+        for name, result in self.ends.items():
+            if isinstance(result, Exception) or (result.error and type(result.error).__name__ in _ALARMS):
+                raise Broken(f"{name} ends with {_said(result)}")
+
+
+_ALARMS = {"CorruptLake", "BridgeError", "SettingsError", "DataError"}
+"""How no run may end here: nobody has touched the lake."""
+
+
+def _said(result: Any) -> str:
+    error = result if isinstance(result, BaseException) else getattr(result, "error", None)
+    if isinstance(error, BridgeError):
+        return f"{type(error).__name__}: {error.message} {error.facts}"
+    return repr(error or result)
+
+
+def play(schedule: Schedule, homes: Path) -> Outcome:
+    """Play a schedule. `homes` is a folder for the hosts' own files, which is emptied."""
+    install()
+    begin(schedule.small)
+    shutil.rmtree(homes, ignore_errors=True)
+    homes.mkdir(parents=True)
+    show = _Show(schedule, homes)
+    World.now_there, broken = show.world, ""
+    try:
+        show.play()
+    except (Broken, Endless) as error:
+        broken = str(error)
+    finally:
+        show.world.end()
+        World.now_there = None
+    ends = [_said(result) for result in show.ends.values()]
+    return Outcome(schedule, broken, show.world.operations, ends)
