@@ -31,6 +31,7 @@ from bridge.load.run.stop import Stop
 from bridge.load.tap import pipe
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.pipe import Silent, read_pipe
+from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
 from bridge.settings.values.request import Request
@@ -179,7 +180,7 @@ def pipeline_of(every: float, idle: float) -> Pipeline:
         "commit": made.commit.model_copy(update={"every": timedelta(seconds=every)}),
         "source": made.source.model_copy(update={"idle_timeout": timedelta(seconds=idle)}),
     }
-    return made.model_copy(update=update)
+    return made.model_copy(update=update | {"streams": {"u": StreamKeys(load_method="upsert")}})
 
 
 def live(process: Process, pipeline: Pipeline, home: Path, wait: float, ended: Callable[[Any], None]) -> None:

@@ -162,6 +162,7 @@ class _Show:
         if not self.judge.broken:
             run = self._start(number, Life(wait=1000.0))
             self.world.run(lambda: bool(self.judge.broken) or not run.alive)
+        if not self.judge.broken:
             self._check_ends()
             self._succeeded(run)
         self.judge.settled(number)

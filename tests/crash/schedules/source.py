@@ -39,7 +39,7 @@ class Source:
     states: float = 0.5
     """How often a STATE comes after them."""
     stays: float = 0.2
-    """How often a STATE leaves a stream where it was."""
+    """How often a stream's bookmark stays where it was until all of its rows are sent."""
 
     def last(self, run: int) -> int:
         """How many rows a stream has when this run begins, from 0."""
@@ -84,6 +84,7 @@ class _Tap:
         self._last = source.last(run)
         self._sent = {stream: 0 if stream == "t" else mark(state, stream) for stream in source.streams}
         self._said = dict(self._sent)
+        self._stays = {stream for stream in source.streams if dice.random() < source.stays}
         self._wider = False
 
     def lines(self) -> Iterator[bytes]:
@@ -125,7 +126,7 @@ class _Tap:
 
     def _state(self, *, all_of_it: bool) -> bytes:
         for stream, sent in self._sent.items():
-            if all_of_it or self._dice.random() >= self._source.stays:
+            if all_of_it or stream not in self._stays or sent == self._last:
                 self._said[stream] = sent
         marks = {
             stream: {"replication_key": "id", "replication_key_value": said}
