@@ -20,6 +20,10 @@ Table = dict[str, bytes | None]
 """The bytes of each file by its name; None: nobody can say any more."""
 
 
+def _parquet(data: bytes) -> dict[str, list[Any]]:
+    return dict(pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False).to_pydict())
+
+
 class Broken(AssertionError):
     """A promise that does not hold."""
 
@@ -112,7 +116,7 @@ class Judge:
             if data is None:
                 return None
             if data not in self._read:
-                self._read[data] = pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict()
+                self._read[data] = _parquet(data)
             columns = self._read[data]
             found += zip(*(columns[name] for name in COLUMNS[stream]), strict=True)
         return sorted(found)

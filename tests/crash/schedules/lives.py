@@ -230,11 +230,16 @@ def _select(files: list[Pipe], _: Any, __: Any, seconds: float) -> tuple[list[Pi
     return [file for file in files if file.wait(task.world, seconds)], [], []
 
 
+_INSTALLED = [0]
+"""The number of modules that were there last time."""
 _CLEARED: list[Callable[[], None]] = [remote._NONCES.clear]
 
 
 def install() -> None:
-    """Put the stand-ins into each module of the product that is loaded. Once a process: nothing puts them back."""
+    """Put the stand-ins into each module of the product that is loaded. Nothing puts them back."""
+    if len(sys.modules) == _INSTALLED[0]:
+        return
+    _INSTALLED[0] = len(sys.modules)
     swaps: dict[int, Any] = {
         id(threading): stand_ins.THREADING,
         id(time): stand_ins.TIME,
@@ -261,7 +266,8 @@ def install() -> None:
     runs.Source = TapSource  # type: ignore[assignment, misc]
     pipe.select = SimpleNamespace(select=_select)  # type: ignore[attr-defined]
     pipe.os = SimpleNamespace(read=lambda file, most: file.read(most))  # type: ignore[attr-defined]
-    pipe._STEP = 0.5
+    pipe._STEP = stops._STEP = 0.5
+    remote._LOOK_AGAIN = timedelta(seconds=5)
     remote.os = SimpleNamespace(getpid=lambda: current().process.pid)  # type: ignore[attr-defined, union-attr]
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

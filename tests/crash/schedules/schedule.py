@@ -160,6 +160,7 @@ class _Show:
     def _clean(self, number: int) -> None:
         """One more run, alone and without a fault: it gets everything right."""
         if not self.judge.broken:
+            self.bucket.calm = not any(run.alive for run in self.runs)
             run = self._start(number, Life(wait=1000.0))
             self.world.run(lambda: bool(self.judge.broken) or not run.alive)
         if not self.judge.broken:

@@ -62,7 +62,6 @@ class Task:
         self.waiting: list[tuple[Task, int]] = []
         self._work = work
         self.greenlet = greenlet(self._run, world.hub)
-        self.greenlet.task = self  # type: ignore[attr-defined]
         process.tasks.append(self)
 
     def _run(self, *_: Any) -> None:
@@ -92,6 +91,7 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = self._ids = self._done = 0
         self.ended = False
+        self.running: Task | None = None
         self.bucket: Any = None
 
     def dice(self, of: str) -> Random:
@@ -149,13 +149,16 @@ class World:
             self.at(process.until, partial(self._resume, task, turn, value))
             return
         task.turn += 1
+        self.running = task
         task.greenlet.switch(value)
+        self.running = None
 
     def block(self, timeout: float | None = None) -> bool:
         """Let others go on until this thread is woken; False if the time is over before."""
-        task = current()
+        task = self.running
         assert task is not None
-        self.check()
+        if not task.process.alive:
+            raise Gone
         if timeout is not None:
             self.at(self.now + max(timeout, 0.0), partial(self._resume, task, task.turn, False))
         return bool(self.hub.switch())
@@ -163,11 +166,10 @@ class World:
     def sleep(self, seconds: float) -> None:
         """Let this thread stand still for a while."""
         self.block(seconds)
-        self.check()
 
     def waiter(self) -> tuple[Task, int]:
         """This thread as it waits now, for `wake`."""
-        task = current()
+        task = self.running
         assert task is not None
         return task, task.turn
 
@@ -186,14 +188,13 @@ class World:
 
     def check(self) -> None:
         """Raise `Gone` in a thread whose process was killed: it is only unwound."""
-        task = current()
-        if task and not task.process.alive:
+        if self.running and not self.running.process.alive:
             raise Gone
 
     def kill(self, process: Process) -> None:
         """End a process, with all of its threads; if one of them asks for it, it does not go on."""
         process.alive = False
-        task = current()
+        task = self.running
         if task and task.process is process and not self.ended:
             self.hub.switch()
 
@@ -204,15 +205,16 @@ class World:
             process.alive = False
             for task in process.tasks:
                 if task.greenlet and not task.greenlet.dead:
+                    self.running = task
                     task.greenlet.throw(Gone)
 
 
 def current() -> Task | None:
-    """The thread that runs now; None in the event loop, and in threads of libraries."""
-    return getattr(getcurrent(), "task", None)
+    """The thread that runs now; None in the event loop."""
+    return World.now_there.running if World.now_there else None
 
 
 def here() -> World | None:
-    """The world, if one of its threads asks."""
-    task = current()
-    return task.world if task else None
+    """The world, if one of its threads runs."""
+    world = World.now_there
+    return world if world and world.running else None
