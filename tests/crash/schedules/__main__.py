@@ -1,14 +1,51 @@
-import sys, time
-from pathlib import Path
-from .schedule import drawn, play
-first, count = int(sys.argv[1]), int(sys.argv[2])
-home = Path("/dev/shm/sched-%d" % first)
-began = time.time()
-bad = {}
-for seed in range(first, first + count):
-    out = play(drawn(seed), home)
-    if out.broken:
-        bad.setdefault(out.broken[:90], []).append(seed)
-        if count == 1: print(out)
-print(count / (time.time() - began), "a second")
-for k, v in sorted(bad.items(), key=lambda kv: -len(kv[1])): print(len(v), v[:5], k)
+"""`SEED=4711 SCHEDULES=1000 JOBS=2 python -m tests.crash.schedules`; see `tests/crash/README.md`.
+
+`digest`: a line for each schedule that tells what happened. `wrong NAME`: the first that finds what is done wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+
+from .campaign import campaign, circumstances, first_broken, folder, outcomes, report
+from .wrong import COSTS_WORK, WRONG
+
+
+def _digests(seeds: range) -> None:
+    with folder() as homes:
+        for outcome in outcomes(seeds, homes):
+            text = "\n".join([*outcome.operations, outcome.broken])
+            print(outcome.schedule.seed, len(outcome.operations), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _wrong(seeds: range, names: list[str]) -> int:
+    missed = 0
+    for name in names or [*WRONG]:
+        found = first_broken(seeds, name)
+        missed += found is None
+        said = f"schedule {found.schedule.seed - seeds[0] + 1}: {found.broken}" if found else "not found"
+        print(f"{name}: {said}", flush=True)
+    return missed
+
+
+def main(words: list[str]) -> int:
+    """Do what the words say; without any, play schedules."""
+    first = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**9))
+    count = int(os.environ.get("SCHEDULES") or 300)
+    seeds = range(first, first + count)
+    print(f"SEED={first} SCHEDULES={count}; {circumstances()}", file=sys.stderr, flush=True)
+    if words[:1] == ["digest"]:
+        _digests(seeds)
+        return 0
+    if words[:1] == ["wrong"]:
+        return _wrong(seeds, words[1:])
+    return campaign(first, count, int(os.environ.get("JOBS") or 1))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -50,11 +50,29 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the request `at` of a run, counted from 1; `seconds` is how late, or how long."""
+    """What happens to the request `at` of a run, counted from 1 among those `of` a kind; how late, or for how long."""
 
     at: int
     kind: str
     seconds: float = 0.0
+    of: str = ""
+    """Words that are all in the request."""
+
+
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self._left = [[fault.at, fault.of.split(), fault] for fault in faults]
+
+    def of(self, what: str) -> Fault | None:
+        """What happens to this request, the next one."""
+        found = None
+        for each in self._left:
+            if all(word in what for word in each[1]):
+                each[0] -= 1
+                found = each[2] if each[0] == 0 else found
+        return found
 
 
 DEATHS = ("dies before", "dies after", "dies while it is on its way")
@@ -132,7 +150,7 @@ class Client:
         world, process = task.world, task.process
         world.check()
         process.requests += 1
-        fault = process.on_request(process.requests)
+        fault = process.on_request(f"{verb} {key}")
         for attempt in range(_ATTEMPTS if self._patient else 1):
             try:
                 return self._send(world, process, f"{verb} {key}", effect, fault, late=late)

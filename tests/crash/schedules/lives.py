@@ -213,6 +213,14 @@ def _fate(owner: dict[str, Any]) -> str:
     return "stopped" if known.until > world.now else "alive"
 
 
+_HELD: list[Callable[[dict[str, Any]], bool]] = []
+
+
+def _is_held(lease: dict[str, Any]) -> bool:
+    world = World.now_there
+    return _HELD[0](lease) and (world is None or world.leases)
+
+
 def _exit(*_: Any) -> None:
     task = current()
     assert task
@@ -269,6 +277,9 @@ def install() -> None:
     pipe._STEP = stops._STEP = 0.5
     remote._LOOK_AGAIN = timedelta(seconds=5)
     remote.os = SimpleNamespace(getpid=lambda: current().process.pid)  # type: ignore[attr-defined, union-attr]
+    if remote._is_held is not _is_held:
+        _HELD.append(remote._is_held)
+        remote._is_held = _is_held
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 

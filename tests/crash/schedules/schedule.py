@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,14 +14,28 @@ from typing import Any
 
 from bridge.errors import BridgeError
 
-from .bucket import DEATHS, TROUBLE, Bucket, Fault
+from .bucket import DEATHS, TROUBLE, Bucket, Fault, Faults
 from .judge import Broken, Judge
 from .lives import Tap, begin, install, live, pipeline_of
 from .source import CATALOG, Source
 from .world import Endless, Process, World
 
-_REQUESTS = 160
+_REQUESTS = 110
 """About as many as a run sends."""
+_OF = {
+    "": _REQUESTS,
+    "put commits/": 4,
+    "put state.json": 3,
+    "put published.json": 3,
+    "put .manifest": 3,
+    "put lease.json": 2,
+    "put pending/": 5,
+    "copy parquet": 5,
+    "complete": 5,
+    "delete": 5,
+    "head pending": 5,
+}
+"""The requests that faults are aimed at, and about how many of them a run sends."""
 _LONG = 60.0
 """Longer than a lease lives."""
 
@@ -53,6 +65,8 @@ class Schedule:
     page: int = 1000
     every: float = 0.0
     idle: float = 600.0
+    leases: bool = True
+    """Without, each run takes the pipeline at once, on a host of its own: no promise rests on leases."""
 
 
 def drawn(seed: int) -> Schedule:
@@ -61,19 +75,20 @@ def drawn(seed: int) -> Schedule:
     streams = dice.choice(["a", "a", "ab", "u", "au", "t", "at", "abu", "aut"])
     grows = tuple(dice.randint(0, 6) for _ in range(dice.randint(1, 3)))
     source = Source(streams, (grows[0] + 2, *grows[1:]), dice.choice([1, 3, 6]), dice.choice([0.2, 0.5, 1.0]))
-    lives = tuple(_life(dice, number) for number in range(dice.choice([1, 2, 2, 2, 3])))
+    leases = dice.random() < 0.6
+    lives = tuple(_life(dice, number, leases) for number in range(dice.choice([1, 2, 2, 2, 3])))
     small, page = dice.choice([1 << 23, 1 << 23, 0]), dice.choice([1000, 1000, 2])
-    return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.0, 0.05]), dice.choice([600.0, 20.0]))
+    return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), leases)
 
 
-def _life(dice: Random, number: int) -> Life:
-    beside = bool(number) and dice.random() < 0.4
+def _life(dice: Random, number: int, leases: bool) -> Life:
+    beside = bool(number) and dice.random() < (0.4 if leases else 0.8)
     after = dice.choice([0.0, 0.01, 1.0, 70.0]) + (dice.random() * 2 if beside else 0.0)
-    host, wait = dice.choice(["h1", "h1", "h2"]), dice.choice([0.0, 100.0, 100.0])
+    host, wait = dice.choice(["h1", "h1", "h2"]) if leases else f"h{number}", dice.choice([0.0, 100.0, 100.0])
     faults = [_fault(dice, dice.choice(TROUBLE)) for _ in range(dice.choice([0, 0, 1, 1, 2]))]
     if dice.random() < 0.7:
         faults.append(_fault(dice, dice.choice(DEATHS)))
-    ends = dice.randint(0, 25) if dice.random() < 0.15 else None
+    ends = dice.randint(0, 25) if dice.random() < 0.25 else None
     stalls = (dice.randint(0, 15), dice.choice([1.0, 30.0, 90.0])) if dice.random() < 0.1 else None
     return Life(after, beside, host, wait, dice.choice([0.0, 0.0, -100.0, 3600.0]), tuple(faults), ends, stalls)
 
@@ -82,7 +97,8 @@ def _fault(dice: Random, kind: str) -> Fault:
     seconds = dice.choice([0.001, 0.05, 1.0, 30.0, 65.0, 130.0, 1000.0]) * (0.5 + dice.random())
     if kind == "dies while it is on its way":
         seconds = dice.choice([0.001, 0.05, 1.0]) * (0.5 + dice.random())
-    return Fault(dice.randint(1, _REQUESTS), kind, seconds)
+    of = dice.choice([*_OF]) if dice.random() < 0.6 else ""
+    return Fault(dice.randint(1, _OF[of]), kind, seconds, of)
 
 
 @dataclass
@@ -136,8 +152,7 @@ class _Show:
     def _start(self, number: int, life: Life) -> Process:
         source, world = self.schedule.source, self.world
         run = world.process(f"run {number + 1}", host=life.host, wall=life.wall)
-        faults = {fault.at: fault for fault in life.faults}
-        run.on_request = faults.get
+        run.on_request = Faults(life.faults).of
         run.catalog = CATALOG if "t" in source.streams else None
         name = f"tap {number + 1}"
         run.tap = lambda state: Tap(
@@ -161,7 +176,7 @@ class _Show:
         """One more run, alone and without a fault: it gets everything right."""
         if not self.judge.broken:
             self.bucket.calm = not any(run.alive for run in self.runs)
-            run = self._start(number, Life(wait=1000.0))
+            run = self._start(number, Life(wait=1000.0, host="h1" if self.schedule.leases else f"h{number}"))
             self.world.run(lambda: bool(self.judge.broken) or not run.alive)
         if not self.judge.broken:
             self._check_ends()
@@ -198,6 +213,7 @@ def play(schedule: Schedule, homes: Path) -> Outcome:
     homes.mkdir(parents=True)
     show = _Show(schedule, homes)
     World.now_there, broken = show.world, ""
+    show.world.leases = schedule.leases
     try:
         show.play()
     except (Broken, Endless) as error:

@@ -43,8 +43,8 @@ class Process:
     """It reaches nobody until then."""
     requests: int = 0
     tasks: list[Task] = field(default_factory=list)
-    on_request: Callable[[int], Any] = lambda _number: None
-    """What goes wrong with the request of this number."""
+    on_request: Callable[[str], Any] = lambda _what: None
+    """What goes wrong with the next request."""
     stop: Callable[[], None] = lambda: None
     """Send it a SIGTERM."""
     catalog: Any = None
@@ -93,6 +93,8 @@ class World:
         self.ended = False
         self.running: Task | None = None
         self.bucket: Any = None
+        self.leases = True
+        """Whether runs respect each other's leases."""
 
     def dice(self, of: str) -> Random:
         """The dice of one part of the world: what others throw does not change its own."""

@@ -1,0 +1,105 @@
+"""Plays many schedules, and tells of those that break a promise so that they can be played again."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from .schedule import Outcome, drawn, play
+from .shrink import shrink
+from .wrong import COSTS_WORK, WRONG
+
+_LOCK = Path(__file__).parents[3] / "uv.lock"
+_COLLECT = 50
+"""Schedules between two collections of garbage, which has its own time nowhere else."""
+
+
+def circumstances() -> str:
+    """What a replay needs beside the seed."""
+    lock = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("pyarrow", "greenlet", "boto3"))
+    return f"uv.lock {lock}, Python {platform.python_version()}, {versions}"
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder for the hosts' own files, in memory where there is such a one."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="schedules-", dir=memory, ignore_cleanup_errors=True) as name:
+        yield Path(name) / "hosts"
+
+
+def outcomes(seeds: Iterable[int], homes: Path) -> Iterator[Outcome]:
+    """What comes of each seed."""
+    gc.collect()
+    gc.disable()
+    try:
+        for number, seed in enumerate(seeds, 1):
+            yield play(drawn(seed), homes)
+            if number % _COLLECT == 0:
+                gc.collect()
+    finally:
+        gc.enable()
+
+
+def first_broken(seeds: Iterable[int], wrong: str = "") -> Outcome | None:
+    """The first that breaks a promise, with a part of the product done wrong."""
+    with folder() as homes:
+        play(drawn(0), homes)
+        with (WRONG | COSTS_WORK)[wrong].applied() if wrong else nullcontext():
+            return next((outcome for outcome in outcomes(seeds, homes) if outcome.broken), None)
+
+
+def report(outcome: Outcome) -> str:
+    """All that is to be told of a failure."""
+    with folder() as homes:
+        smallest = shrink(outcome, partial(play, homes=homes))
+    seed = outcome.schedule.seed
+    lines = [
+        f"seed {seed}: {outcome.broken}",
+        f"again: SEED={seed} SCHEDULES=1 python -m tests.crash.schedules",
+        circumstances(),
+        f"the schedule: {outcome.schedule}",
+        "made smaller:",
+        *smallest.operations,
+        f"=> {smallest.broken}",
+        f"play({smallest.schedule})",
+    ]
+    return "\n".join(lines)
+
+
+def campaign(first: int, count: int, jobs: int = 1) -> int:
+    """Play so many schedules; print each failure, and how fast it went. Returns how many failed."""
+    began = time.monotonic()
+    children = [_fork(range(first + number, first + count, jobs)) for number in range(jobs)]
+    failed = sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+    took = time.monotonic() - began
+    print(f"{count:,} schedules from seed {first} in {took:.0f} s, {count / took:.1f} a second", flush=True)
+    return failed
+
+
+def _fork(seeds: Iterable[int]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 2
+    try:
+        with folder() as homes:
+            broken = [outcome for outcome in outcomes(seeds, homes) if outcome.broken and _told(outcome)]
+        code = 1 if broken else 0
+    finally:
+        os._exit(code)  # threads of libraries are of no interest any more
+
+
+def _told(outcome: Outcome) -> bool:
+    print(report(outcome), flush=True)
+    return True

@@ -1,0 +1,131 @@
+"""The loader done wrong, for schedules to find: parts of the commit protocol, as the explorer leaves them out, and of the
+load before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from bridge.exact_json import dumps
+from bridge.lake.commit import state_file
+from bridge.lake.commit.committer import Committer
+from bridge.lake.commit.head import Head
+from bridge.lake.commit.manifests import listed_files, manifest_body, manifest_keys
+from bridge.lake.ownership import Owner
+from bridge.lake.records import CommitRecord
+from bridge.load.run.dispatcher import Dispatcher
+from bridge.load.run.loader import Loader
+from bridge.load.spool.spool import Spool
+
+from ..variants import BROKEN, HARMLESS, Variant
+
+LOOK_ALL, SEAL, END, STEP = Head.look_all, Spool.seal, Dispatcher.end, Loader._step
+_COMMIT = "bridge.lake.commit"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is done wrong, in words, and by which patches, each under the name of what it replaces."""
+
+    what: str
+    patches: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, variant: Variant) -> Wrong:
+        """One of the explorer's."""
+        return cls(variant.what, {f"bridge.lake.{name}": wrong for name, wrong in variant.patches.items()})
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Have runs do it wrong for a while."""
+        with ExitStack() as stack:
+            for name, wrong in self.patches.items():
+                stack.enter_context(mock.patch(name, wrong))
+            yield
+
+
+def _state_first(self: Committer, record: CommitRecord, publish: Any = Committer.publish) -> None:
+    self.write_state()
+    publish(self, record)
+
+
+def _state_plainly(head: Head) -> list[str]:
+    head.check()
+    data = dumps(head.snapshot.state, indent=2)
+    head.storage.write(state_file.state_key(head.log.pipeline), data)
+    state_file.note_published(head, data)
+    return []
+
+
+def _manifest_plainly(head: Head, streams: Mapping[str, bool]) -> None:
+    for stream, shared in streams.items():
+        table = head.snapshot.tables[stream]
+        names = listed_files(head.storage, Owner(head.log.pipeline, stream), table, shared=shared)
+        for key in manifest_keys(table.folder):
+            head.storage.write(key, manifest_body(head.storage, table.folder, names))
+
+
+def _look_at_version_only(self: Head, keys: Any) -> list[bytes | None]:
+    if not any(key.endswith("manifest") for key in keys):
+        return LOOK_ALL(self, keys)
+    stored = [self.storage.read_versioned(key) for key in keys]
+    self._versions |= {key: each.etag if each else None for key, each in zip(keys, stored, strict=True)}
+    return [each.data if each else None for each in stored]
+
+
+def _seals_all(self: Spool, *, tasks: int, all_lines: bool = False) -> Any:
+    return SEAL(self, tasks=tasks, all_lines=True)
+
+
+def _always_clean(self: Dispatcher, *, clean: bool) -> Any:
+    return END(self, clean=True)
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _waits_for_no_batch(self: Loader) -> bool:
+    sealed = self._waiting[0] if self._waiting else None
+    if not self._preparing and sealed and sealed.batch and not self._finished and sealed.barrier:
+        self._prepare(sealed.barrier)
+        self._waiting.popleft()
+        return True
+    return STEP(self)
+
+
+_ADAPTED = {
+    "report before publish": Wrong(
+        "state.json is written once the commit exists", {f"{_COMMIT}.committer.Committer.publish": _state_first}
+    ),
+    "state.json written plainly": Wrong(
+        "after a look whether n is still the head", {f"{_COMMIT}.committer.write_state": _state_plainly}
+    ),
+    "manifest written plainly": Wrong("without any look", {f"{_COMMIT}.committer.write_manifests": _manifest_plainly}),
+    "version without the head": Wrong(
+        "the manifest's version is read, but not whether anybody took over before that",
+        {f"{_COMMIT}.head.Head.look_all": _look_at_version_only},
+    ),
+}
+_LOAD = {
+    "lines after the STATE": Wrong(
+        "a batch takes the lines after its STATE, too", {"bridge.load.spool.spool.Spool.seal": _seals_all}
+    ),
+    "a tap that failed has ended": Wrong(
+        "what came after the last STATE counts although the tap failed",
+        {"bridge.load.run.dispatcher.Dispatcher.end": _always_clean},
+    ),
+    "held rows": Wrong(
+        "rows are published whether or not their bookmark has moved", {"bridge.load.run.barriers.covers": _always}
+    ),
+    "STATE before its rows": Wrong(
+        "a commit does not wait until the rows before its STATE are stored",
+        {"bridge.load.run.loader.Loader._step": _waits_for_no_batch},
+    ),
+}
+PROTOCOL = {name: Wrong.of(one) for name, one in BROKEN.items() if one.life is Variant("").life}
+WRONG = PROTOCOL | _ADAPTED | _LOAD
+COSTS_WORK = {name: Wrong.of(one) for name, one in HARMLESS.items()}
