@@ -10,8 +10,8 @@ import os
 import random
 import sys
 
-from .campaign import campaign, circumstances, first_broken, folder, outcomes, report
-from .wrong import COSTS_WORK, WRONG
+from .campaign import campaign, circumstances, first_broken, folder, outcomes
+from .wrong import WRONG
 
 
 def _digests(seeds: range) -> None:

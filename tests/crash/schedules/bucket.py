@@ -11,11 +11,12 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from greenlet import getcurrent
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
+from greenlet import getcurrent
 
 from bridge.lake.storage.s3.store import MADE_OF
 
@@ -63,15 +64,16 @@ class Faults:
     """The faults of one run."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self._left = [[fault.at, fault.of.split(), fault] for fault in faults]
+        self._faults = [(fault, fault.of.split()) for fault in faults]
+        self._came = [0] * len(self._faults)
 
     def of(self, what: str) -> Fault | None:
         """What happens to this request, the next one."""
         found = None
-        for each in self._left:
-            if all(word in what for word in each[1]):
-                each[0] -= 1
-                found = each[2] if each[0] == 0 else found
+        for number, (fault, words) in enumerate(self._faults):
+            if all(word in what for word in words):
+                self._came[number] += 1
+                found = fault if self._came[number] == fault.at else found
         return found
 
 
@@ -191,9 +193,7 @@ class Client:
             raise problem
         return answer
 
-    def _before(
-        self, world: World, process: Process, effect: Callable[[], Any], fault: Fault, *, late: bool
-    ) -> None:
+    def _before(self, world: World, process: Process, effect: Callable[[], Any], fault: Fault, *, late: bool) -> None:
         kind = fault.kind
         if kind == "dies before":
             world.kill(process)
@@ -325,13 +325,14 @@ class Client:
         self._ask(f"abort {UploadId} to", Key, effect, late=True)
 
     def get_paginator(self, name: str) -> Any:
-        return SimpleNamespace(paginate={"list_objects_v2": self._list, "list_parts": self._parts}.get(name, self._open))
+        pages = {"list_objects_v2": self._list, "list_parts": self._parts, "list_multipart_uploads": self._open}
+        return SimpleNamespace(paginate=pages[name])
 
     def _list(self, *, Prefix: str = "", Delimiter: str = "", **_: Any) -> Iterator[Any]:
         after, more = "", True
         while more:
-            last = after
-            names, more = self._ask("list", Prefix, lambda: self._bucket.below(Prefix, last, deep=not Delimiter))
+            page = partial(self._bucket.below, Prefix, after, deep=not Delimiter)
+            names, more = self._ask("list", Prefix, page)
             after = names[-1] if names else ""
             folders = [name for name in names if name.endswith("/")]
             yield {

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .bucket import Bucket
-from .source import COLUMNS, Rows, Source
+from .source import COLUMNS, Rows, Source, mark
 
 PIPELINE, URI = "p", "s3://lake"
 _META = f".bridge/{PIPELINE}/"
@@ -104,9 +104,9 @@ class Judge:
             rows = self._rows(stream, tables.get(stream, {}))
             if rows is None:
                 continue
-            if stream == "t":
-                if rows and rows not in [self._source.whole(run) for run in {row[1] for row in rows}]:
-                    raise Broken(f"{what}: t is no whole table: {rows}")
+            if stream in "tv":
+                if rows and not self._source.is_whole(stream, rows):
+                    raise Broken(f"{what}: {stream} is no whole table: {rows}")
             elif rows != (expected := self._source.rows(stream, state)):
                 raise Broken(f"{what}: {stream} holds {rows}, and its STATE covers {expected}")
 
@@ -167,15 +167,16 @@ class Judge:
             self._is_all(state, run)
 
     def _is_all(self, state: Any, run: int) -> None:
-        streams = self._source.streams
-        if (short := [s for s in streams if s != "t" and len(self._source.rows(s, state)) == 0]) or any(
-            (state["bookmarks"].get(s) or {}).get("replication_key_value") != self._source.last(run)
-            for s in streams
-            if s != "t"
-        ):
-            raise Broken(f"a run has sent all rows, and the STATE is {state} {short}")
-        if "t" in streams and self._rows("t", self._tables[-1]["t"]) != self._source.whole(run):
-            raise Broken("a run has sent all of t, and the table is another one")
+        source = self._source
+        for stream in source.streams:
+            if stream == "t":
+                whole = self._rows("t", self._tables[-1]["t"]) == source.whole(run)
+            elif stream == "v":
+                whole = len(self._rows("v", self._tables[-1]["v"]) or ()) == source.last(run)
+            else:
+                whole = mark(state, stream) == source.last(run)
+            if not whole:
+                raise Broken(f"a run has sent all rows of {stream}, and the STATE is {state}")
 
     def left(self) -> list[str]:
         """What is pending."""

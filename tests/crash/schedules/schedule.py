@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -34,8 +34,18 @@ _OF = {
     "complete": 5,
     "delete": 5,
     "head pending": 5,
+    "parts": 5,
 }
 """The requests that faults are aimed at, and about how many of them a run sends."""
+_PUBLISHING = ("put commits/", "complete", "copy parquet", "delete", "put .manifest", "put state.json", "parts")
+_THEMES = {
+    "": (),
+    "a slow writer": (("sleeps before", "sleeps after"),),
+    "a slow writer, an upload gone": (("sleeps before", "sleeps after"), ("purge",)),
+    "an upload gone": (("purge",),),
+    "a commit without an answer": (("lost answer", "late"),),
+}
+"""What goes wrong beside what goes wrong by chance: one of each, in one run."""
 _LONG = 60.0
 """Longer than a lease lives."""
 
@@ -59,7 +69,7 @@ class Schedule:
     """All that is decided beforehand; the rest is thrown by the dice of `seed`."""
 
     seed: int
-    source: Source = Source()
+    source: Source = field(default_factory=Source)
     lives: tuple[Life, ...] = (Life(),)
     small: int = 1 << 23
     page: int = 1000
@@ -72,12 +82,15 @@ class Schedule:
 def drawn(seed: int) -> Schedule:
     """The schedule of a seed."""
     dice = Random(f"schedule {seed}")
-    streams = dice.choice(["a", "a", "ab", "u", "au", "t", "at", "abu", "aut"])
+    streams = dice.choice(["a", "a", "ab", "u", "au", "t", "at", "abu", "aut", "v", "av", "uv"])
     grows = tuple(dice.randint(0, 6) for _ in range(dice.randint(1, 3)))
     source = Source(streams, (grows[0] + 2, *grows[1:]), dice.choice([1, 3, 6]), dice.choice([0.2, 0.5, 1.0]))
-    leases = dice.random() < 0.6
+    leases, theme = dice.random() < 0.6, dice.choice([*_THEMES])
     lives = tuple(_life(dice, number, leases) for number in range(dice.choice([1, 2, 2, 2, 3])))
-    small, page = dice.choice([1 << 23, 1 << 23, 0]), dice.choice([1000, 1000, 2])
+    struck = dice.randrange(len(lives))
+    more = tuple(_aimed(dice, dice.choice(kinds)) for kinds in _THEMES[theme])
+    lives = tuple(replace(life, faults=life.faults + more * (n == struck)) for n, life in enumerate(lives))
+    small, page = dice.choice([1 << 23, 0]) if "upload" not in theme else 0, dice.choice([1000, 1000, 2])
     return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), leases)
 
 
@@ -91,6 +104,12 @@ def _life(dice: Random, number: int, leases: bool) -> Life:
     ends = dice.randint(0, 25) if dice.random() < 0.25 else None
     stalls = (dice.randint(0, 15), dice.choice([1.0, 30.0, 90.0])) if dice.random() < 0.1 else None
     return Life(after, beside, host, wait, dice.choice([0.0, 0.0, -100.0, 3600.0]), tuple(faults), ends, stalls)
+
+
+def _aimed(dice: Random, kind: str) -> Fault:
+    of = dice.choice(_PUBLISHING) if kind not in ("lost answer", "late") else "put commits/"
+    seconds = dice.choice([0.5, 70.0, 130.0, 1000.0]) * (0.5 + dice.random())
+    return Fault(dice.randint(1, min(4, _OF[of])), kind, seconds, of)
 
 
 def _fault(dice: Random, kind: str) -> Fault:
@@ -153,7 +172,7 @@ class _Show:
         source, world = self.schedule.source, self.world
         run = world.process(f"run {number + 1}", host=life.host, wall=life.wall)
         run.on_request = Faults(life.faults).of
-        run.catalog = CATALOG if "t" in source.streams else None
+        run.catalog = CATALOG if {*"tv"} & {*source.streams} else None
         name = f"tap {number + 1}"
         run.tap = lambda state: Tap(
             source.lines(number, state, world.dice(f"{name} says")), name, life.tap_ends, life.tap_stalls

@@ -1,8 +1,9 @@
 """The source and its tap: what a tap sends from a STATE, and what the tables have to hold for a STATE.
 
-`a` and `b` are appended, `u` is merged by key, `t` is replaced by each run. The tap keeps to the protocol and to no more:
-STATEs come at odd places, repeat themselves, leave a stream where it was; SCHEMAs come again, and wider; streams are
-interleaved line by line.
+`a` and `b` are appended, `u` is merged by key, and some of its rows are deleted. `t` is replaced by each run, and `v`
+by each version, which a tap can resume. The tap keeps to the protocol and to no
+more: STATEs come at odd places, repeat themselves, leave a stream where it was; SCHEMAs come again, and wider; streams
+are interleaved line by line.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from typing import Any
 Rows = list[tuple[Any, ...]]
 _KEYS = 4
 """The keys of `u`."""
+_DELETED = "2026-01-01T00:00:00Z"
+_ANEW = 100
+"""The first version of `v`."""
 CATALOG = {
     "streams": [
         {
-            "tap_stream_id": "t",
-            "stream": "t",
+            "tap_stream_id": stream,
+            "stream": stream,
             "schema": {"properties": {}},
             "metadata": [{"breadcrumb": [], "metadata": {"replication-method": "FULL_TABLE", "selected": True}}],
         }
+        for stream in "tv"
     ]
 }
 
@@ -51,10 +56,11 @@ class Source:
 
     def row(self, stream: str, number: int, run: int) -> dict[str, Any]:
         """A row of a stream, from 1."""
-        if stream == "t":
+        if stream in "tv":
             return {"id": number, "g": run}
         if stream == "u":
-            return {"id": number, "k": number * 7 % _KEYS, "v": number}
+            deleted = {"_sdc_deleted_at": _DELETED} if _is_deleted(number) else {}
+            return {"id": number, "k": number * 7 % _KEYS, "v": number} | deleted
         return {"id": number}
 
     def rows(self, stream: str, state: Any) -> Rows:
@@ -62,15 +68,26 @@ class Source:
         upto = mark(state, stream)
         if stream == "u":
             latest = {number * 7 % _KEYS: number for number in range(1, upto + 1)}
-            return sorted((number, key, number) for key, number in latest.items())
+            return sorted((number, key, number) for key, number in latest.items() if not _is_deleted(number))
         return [(number,) for number in range(1, upto + 1)]
 
     def whole(self, run: int) -> Rows:
         """What the table of `t` holds after this run."""
         return [(number, run) for number in range(1, self.last(run) + 1)]
 
+    def is_whole(self, stream: str, rows: Rows) -> bool:
+        """Whether these are the rows of `t` after some run, or of a version of `v`."""
+        if stream == "t":
+            return rows in [self.whole(run) for run in {row[1] for row in rows}]
+        return len({row[1] for row in rows}) == 1 and [row[0] for row in rows] == [*range(1, len(rows) + 1)]
 
-COLUMNS = {"a": ("id",), "b": ("id",), "u": ("id", "k", "v"), "t": ("id", "g")}
+
+COLUMNS = {"a": ("id",), "b": ("id",), "u": ("id", "k", "v"), "t": ("id", "g"), "v": ("id", "g")}
+
+
+def _is_deleted(number: int) -> bool:
+    """Whether this row of `u` deletes its key."""
+    return number % 5 == 0
 
 
 def mark(state: Any, stream: str) -> int:
@@ -83,7 +100,11 @@ class _Tap:
         self._source, self._run, self._dice = source, run, dice
         self._last = source.last(run)
         self._sent = {stream: 0 if stream == "t" else mark(state, stream) for stream in source.streams}
+        earlier = ((state or {}).get("bookmarks", {}).get("v")) or {}
+        self._version = earlier.get("version", _ANEW + run)
+        self._sent |= {"v": earlier.get("last_pk_fetched", 0)} if "v" in self._sent else {}
         self._said = dict(self._sent)
+        self._activated = False
         self._stays = {stream for stream in source.streams if dice.random() < source.stays}
         self._wider = False
 
@@ -107,20 +128,26 @@ class _Tap:
             if dice.random() < 0.05:
                 yield b"not a message"
         yield from (self._schema(stream) for stream in self._sent if stream not in begun)
+        if "v" in self._sent:
+            self._activated = True
+            yield _line(type="ACTIVATE_VERSION", stream="v", version=self._version)
         yield self._state(all_of_it=True)
 
     def _chunk(self, stream: str) -> Iterator[bytes]:
         first = self._sent[stream]
         last = min(self._last, first + self._dice.randint(1, self._source.chunk))
         for number in range(first + 1, last + 1):
-            row = self._source.row(stream, number, self._run)
-            yield _line(type="RECORD", stream=stream, record=row)
+            row = self._source.row(stream, number, self._version if stream == "v" else self._run)
+            version = {"version": self._version} if stream == "v" else {}
+            yield _line(type="RECORD", stream=stream, record=row, **version)
         self._sent[stream] = last
 
     def _schema(self, stream: str) -> bytes:
         names = [*COLUMNS[stream], *(["extra"] if self._wider else [])]
         properties = {name: {"type": ["null", "integer"]} for name in names}
-        facts: dict[str, Any] = {} if stream == "t" else {"bookmark_properties": ["id"]}
+        if stream == "u":
+            properties["_sdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}  # type: ignore[dict-item]
+        facts: dict[str, Any] = {} if stream in "tv" else {"bookmark_properties": ["id"]}
         keys = ["k"] if stream == "u" else []
         return _line(type="SCHEMA", stream=stream, schema={"properties": properties}, key_properties=keys, **facts)
 
@@ -131,9 +158,13 @@ class _Tap:
         marks = {
             stream: {"replication_key": "id", "replication_key_value": said}
             for stream, said in self._said.items()
-            if said and stream != "t"
+            if said and stream not in "tv"
         }
-        return _line(type="STATE", value={"bookmarks": marks | ({"t": {}} if "t" in self._sent else {})})
+        whole: dict[str, Any] = {"t": {}} if "t" in self._sent else {}
+        if "v" in self._sent and (self._sent["v"] or self._activated):
+            done = {"version": self._version, "last_pk_fetched": self._sent["v"]}
+            whole["v"] = {"done": True} if self._activated else done
+        return _line(type="STATE", value={"bookmarks": marks | whole})
 
 
 def _line(**message: Any) -> bytes:

@@ -203,7 +203,7 @@ class _Future:
         """Do it."""
         try:
             self._value = work(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - `result` raises it
+        except Exception as error:
             self._error = error
         self._ended.set()
 

@@ -69,7 +69,7 @@ class Task:
             self._work()
         except GreenletExit:
             pass
-        except BaseException as error:  # noqa: BLE001 - as a thread's error, which only the log tells of
+        except BaseException as error:
             self.world.note(self.process.name, f"thread {self.name} ends: {error!r}")
         finally:
             self.done = True

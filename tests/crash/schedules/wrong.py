@@ -1,5 +1,5 @@
-"""The loader done wrong, for schedules to find: parts of the commit protocol, as the explorer leaves them out, and of the
-load before it."""
+"""The loader done wrong, for schedules to find: parts of the commit protocol, as the explorer leaves them out, and
+of the load before it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from bridge.lake.records import CommitRecord
 from bridge.load.run.dispatcher import Dispatcher
 from bridge.load.run.loader import Loader
 from bridge.load.spool.spool import Spool
-
-from ..variants import BROKEN, HARMLESS, Variant
+from tests.crash.variants import BROKEN, HARMLESS, Variant
 
 LOOK_ALL, SEAL, END, STEP = Head.look_all, Spool.seal, Dispatcher.end, Loader._step
 _COMMIT = "bridge.lake.commit"
