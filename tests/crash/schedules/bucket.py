@@ -94,6 +94,8 @@ class Bucket:
     """Nobody but one run is there: its requests have their effect at once."""
     begun: int = 0
     purged: list[str] = field(default_factory=list)
+    struck: list[str] = field(default_factory=list)
+    """The faults that came to pass."""
 
     def put(self, key: str, data: bytes, made_of: str = "", parts: int = 0) -> Object:
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -172,6 +174,7 @@ class Client:
             going += dice.expovariate(1.0)
         if fault:
             world.note(process.name, f"{number} {what}: {fault.kind}")
+            self._bucket.struck.append(fault.kind)
             self._before(world, process, effect, fault, late=late)
         if not self._bucket.calm:
             world.sleep(going)

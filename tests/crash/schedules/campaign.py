@@ -8,8 +8,10 @@ import os
 import platform
 import tempfile
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -87,6 +89,22 @@ def campaign(first: int, count: int, jobs: int = 1) -> int:
     return failed
 
 
+@dataclass
+class Tally:
+    """What schedules went through."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        self.counts["runs"].update(outcome.ends)
+        self.counts["commits"].update(outcome.commits)
+        self.counts["faults"].update(outcome.struck)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what}: {dict(counts.most_common())}" for what, counts in self.counts.items())
+
+
 def _fork(seeds: Iterable[int]) -> int:
     child = os.fork()
     if child:
@@ -94,7 +112,11 @@ def _fork(seeds: Iterable[int]) -> int:
     code = 2
     try:
         with folder() as homes:
-            broken = [outcome for outcome in outcomes(seeds, homes) if outcome.broken and _told(outcome)]
+            broken, tally = 0, Tally()
+            for outcome in outcomes(seeds, homes):
+                broken += bool(outcome.broken) and _told(outcome)
+                tally.add(outcome)
+        print(tally, flush=True)
         code = 1 if broken else 0
     finally:
         os._exit(code)  # threads of libraries are of no interest any more

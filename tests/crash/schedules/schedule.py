@@ -128,6 +128,11 @@ class Outcome:
     broken: str
     operations: list[str]
     ends: list[str] = field(default_factory=list)
+    """How its runs ended."""
+    commits: list[str] = field(default_factory=list)
+    """The kinds of its commits."""
+    struck: list[str] = field(default_factory=list)
+    """What went wrong with requests."""
 
     def __str__(self) -> str:
         return "\n".join([*self.operations, f"=> {self.broken}", repr(self.schedule)])
@@ -240,5 +245,6 @@ def play(schedule: Schedule, homes: Path) -> Outcome:
     finally:
         show.world.end()
         World.now_there = None
-    ends = [_said(result) for result in show.ends.values()]
-    return Outcome(schedule, broken, show.world.operations, ends)
+    ends = [type(getattr(result, "error", result)).__name__ for result in show.ends.values()]
+    kinds = [record["kind"] for record in show.judge.records]
+    return Outcome(schedule, broken, show.world.operations, ends, kinds, show.bucket.struck)
