@@ -78,6 +78,7 @@ class Faults:
 
 
 DEATHS = ("dies before", "dies after", "dies while it is on its way")
+UPLOADS_GONE = ("sleeps, and an upload goes", "dies, and an upload goes")
 TROUBLE = ("lost answer", "late", "refused", "fails", "cut off", "sleeps before", "sleeps after", "stop", "purge")
 
 
@@ -198,13 +199,15 @@ class Client:
 
     def _before(self, world: World, process: Process, effect: Callable[[], Any], fault: Fault, *, late: bool) -> None:
         kind = fault.kind
-        if kind == "dies before":
+        if kind.endswith("an upload goes") and (lost := self._bucket.purge(fault.seconds % 1)):
+            world.note("store", f"purges the upload to {lost}")
+        if kind in ("dies before", "dies, and an upload goes"):
             world.kill(process)
         elif kind == "dies while it is on its way":
             if late:
                 world.at(world.now + fault.seconds, lambda: _unheard(effect))
             world.kill(process)
-        elif kind == "sleeps before":
+        elif kind in ("sleeps before", "sleeps, and an upload goes"):
             process.until = world.now + fault.seconds
         elif kind == "cut off":
             process.cut_until = world.now + fault.seconds

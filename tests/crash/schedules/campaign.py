@@ -21,6 +21,7 @@ from .shrink import shrink
 from .wrong import COSTS_WORK, WRONG
 
 _LOCK = Path(__file__).parents[3] / "uv.lock"
+_TELL = 500
 _COLLECT = 50
 """Schedules between two collections of garbage, which has its own time nowhere else."""
 
@@ -93,10 +94,12 @@ def campaign(first: int, count: int, jobs: int = 1) -> int:
 class Tally:
     """What schedules went through."""
 
+    schedules: int = 0
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, outcome: Outcome) -> None:
         """One more."""
+        self.schedules += 1
         self.counts["runs"].update(outcome.ends)
         self.counts["commits"].update(outcome.commits)
         self.counts["faults"].update(outcome.struck)
@@ -116,6 +119,8 @@ def _fork(seeds: Iterable[int]) -> int:
             for outcome in outcomes(seeds, homes):
                 broken += bool(outcome.broken) and _told(outcome)
                 tally.add(outcome)
+                if tally.schedules % _TELL == 0:
+                    print(f"{tally.schedules:,} schedules, {broken} broken", flush=True)
         print(tally, flush=True)
         code = 1 if broken else 0
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.errors import BridgeError
 
-from .bucket import DEATHS, TROUBLE, Bucket, Fault, Faults
+from .bucket import DEATHS, TROUBLE, UPLOADS_GONE, Bucket, Fault, Faults
 from .judge import Broken, Judge
 from .lives import Tap, begin, install, live, pipeline_of
 from .source import CATALOG, Source
@@ -41,8 +41,8 @@ _PUBLISHING = ("put commits/", "complete", "copy parquet", "delete", "put .manif
 _THEMES = {
     "": (),
     "a slow writer": (("sleeps before", "sleeps after"),),
-    "a slow writer, an upload gone": (("sleeps before", "sleeps after"), ("purge",)),
-    "an upload gone": (("purge",),),
+    "an upload gone": (UPLOADS_GONE,),
+    "two uploads gone": (UPLOADS_GONE, UPLOADS_GONE),
     "a commit without an answer": (("lost answer", "late"),),
 }
 """What goes wrong beside what goes wrong by chance: one of each, in one run."""
@@ -87,9 +87,11 @@ def drawn(seed: int) -> Schedule:
     source = Source(streams, (grows[0] + 2, *grows[1:]), dice.choice([1, 3, 6]), dice.choice([0.2, 0.5, 1.0]))
     leases, theme = dice.random() < 0.6, dice.choice([*_THEMES])
     lives = tuple(_life(dice, number, leases) for number in range(dice.choice([1, 2, 2, 2, 3])))
-    struck = dice.randrange(len(lives))
-    more = tuple(_aimed(dice, dice.choice(kinds)) for kinds in _THEMES[theme])
-    lives = tuple(replace(life, faults=life.faults + more * (n == struck)) for n, life in enumerate(lives))
+    for kinds in _THEMES[theme]:
+        struck, more = dice.randrange(len(lives)), _aimed(dice, dice.choice(kinds))
+        lives = tuple(
+            replace(life, faults=(*life.faults, more) if n == struck else life.faults) for n, life in enumerate(lives)
+        )
     small, page = dice.choice([1 << 23, 0]) if "upload" not in theme else 0, dice.choice([1000, 1000, 2])
     return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), leases)
 
