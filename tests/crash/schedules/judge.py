@@ -73,7 +73,8 @@ class Judge:
                 raise Broken(f"commit {voided} was taken back, and its STATE had been seen")
             if not self._bucket.purged:
                 raise Broken(f"commit {voided} was taken back though nothing was purged")
-        if record["kind"] == "state":
+        lost = self._bucket.purged and record.get("reason") == "staged files are gone"
+        if record["kind"] == "state" and not lost:
             raise Broken(f"what a run wrote was taken for an edit by hand: {record.get('reason')}")
         tables = {stream: dict(files) for stream, files in self._tables[-1].items()}
         for entry in record.get("tables", []):
@@ -84,7 +85,7 @@ class Judge:
                 table[add["name"]] = self._bytes_of(entry["stream"], add, old)
         self._tables.append(tables)
         if record["kind"] != "fence":
-            self._covers(record["state"], tables, f"commit {n}")
+            self._covers(record, tables)
 
     def _bytes_of(self, stream: str, add: dict[str, Any], old: Table) -> bytes | None:
         del old
@@ -98,9 +99,12 @@ class Judge:
             raise Broken(f"a commit names a file that is not there: {add['source']}")
         return None
 
-    def _covers(self, state: Any, tables: dict[str, Table], what: str) -> None:
-        """The rows of the tables are those that the STATE covers, each once."""
+    def _covers(self, record: dict[str, Any], tables: dict[str, Table]) -> None:
+        """The rows of the tables are those that the STATE covers, each once, but for those that it says it does not."""
+        state, what = record["state"], f"commit {record['n']}"
         for stream in self._source.streams:
+            if stream in record.get("uncovered", ()):
+                continue
             rows = self._rows(stream, tables.get(stream, {}))
             if rows is None:
                 continue

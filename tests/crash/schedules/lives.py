@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -9,8 +10,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from random import SystemRandom
@@ -31,6 +34,7 @@ from bridge.load.run.stop import Stop
 from bridge.load.tap import pipe
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.pipe import Silent, read_pipe
+from bridge.load.tap.stdin import Piped, Start, Stdin
 from bridge.settings.destination import StreamKeys
 from bridge.settings.inline import inline_pipeline
 from bridge.settings.options import Pipeline
@@ -50,6 +54,9 @@ class Pipe:
         self.chunks: deque[bytes] = deque()
         self.closed = False
         self._waiting: list[Any] = []
+
+    def fileno(self) -> Pipe:
+        return self
 
     def write(self, world: World, data: bytes) -> None:
         """Add bytes; empty ones close it."""
@@ -88,7 +95,7 @@ class Tap:
         self, lines: Iterator[bytes], name: str, ends: int | None = None, stalls: tuple[int, float] | None = None
     ) -> None:
         self._lines, self._name, self._ends, self._stalls = lines, name, ends, stalls
-        self._pipe = Pipe()
+        self.pipe = Pipe()
         self._code: int | None = None
         self._stopped = False
         self._process: Process | None = None
@@ -103,31 +110,35 @@ class Tap:
         if self._process:
             self._process.alive = False
 
+    def says_first(self, message: Any) -> None:
+        """Have it begin with this message."""
+        self._lines = chain([json.dumps(message).encode()], self._lines)
+
     def _live(self, world: World) -> None:
         dice = world.dice(self._name)
         for number, line in enumerate(self._lines):
             if self._stalls and self._stalls[0] == number:
                 world.sleep(self._stalls[1])
             if self._ends == number:
-                self._pipe.write(world, line[: dice.randint(0, len(line))])
+                self.pipe.write(world, line[: dice.randint(0, len(line))])
                 self._end(world, 1)
                 return
             world.note(self._name, line.decode()[:160])
             cut = dice.randint(1, len(line)) if dice.random() < 0.2 else 0
             if cut:
-                self._pipe.write(world, line[:cut])
+                self.pipe.write(world, line[:cut])
                 world.sleep(dice.expovariate(200.0))
-            self._pipe.write(world, line[cut:] + b"\n")
+            self.pipe.write(world, line[cut:] + b"\n")
             world.sleep(dice.expovariate(100.0))
         self._end(world, 0)
 
     def _end(self, world: World, code: int) -> None:
         self._code = code
-        self._pipe.write(world, b"")
+        self.pipe.write(world, b"")
 
     def chunks(self, *, idle: timedelta | None, tick: Callable[[], None]) -> Iterator[bytes]:
         try:
-            yield from read_pipe(self._pipe, idle=idle, tick=tick, ended=lambda: self._code is not None)  # type: ignore[arg-type]
+            yield from read_pipe(self.pipe, idle=idle, tick=tick, ended=lambda: self._code is not None)  # type: ignore[arg-type]
         except Silent:
             self.terminate()
             raise TapError("the tap was silent for too long and was stopped", hint="") from None
@@ -183,12 +194,40 @@ def pipeline_of(every: float, idle: float) -> Pipeline:
     return made.model_copy(update=update | {"streams": {"u": StreamKeys(load_method="upsert", hard_delete=True)}})
 
 
-def live(process: Process, pipeline: Pipeline, home: Path, wait: float, ended: Callable[[Any], None]) -> None:
+@dataclass(frozen=True)
+class Piping:
+    """Another program that starts the tap, from `state`, and the run behind it; `emit` is given each STATE.
+
+    `tells`: it says what the tap was started with; otherwise the tap's first message does.
+    """
+
+    state: Any
+    emit: Callable[[Any], None]
+    tells: bool
+
+    def start(self, process: Process) -> Piped:
+        """Start the tap."""
+        tap: Tap = process.tap(self.state)
+        if not self.tells:
+            tap.says_first({"type": "STATE", "value": self.state or {}})
+        tap.__enter__()
+        return Piped("tap", Stdin(tap.pipe), self.emit, Start(self.state) if self.tells else None)  # type: ignore[arg-type]
+
+
+def live(
+    process: Process,
+    pipeline: Pipeline,
+    home: Path,
+    wait: float,
+    ended: Callable[[Any], None],
+    piping: Piping | None = None,
+) -> None:
     """Execute one run, as a thread of its process."""
+    piped = piping.start(process) if piping else None
     stop = Stop(signals=False)
     process.stop = lambda: stop._signalled(15, None)
     try:
-        ended(Run(pipeline, Request(wait=timedelta(seconds=wait)), home, stop=stop).execute())
+        ended(Run(pipeline, Request(wait=timedelta(seconds=wait)), home, stop=stop, piped=piped).execute())
     except Exception as error:
         ended(error)
     process.alive = False  # it exits

@@ -16,7 +16,7 @@ from bridge.errors import BridgeError
 
 from .bucket import DEATHS, TROUBLE, UPLOADS_GONE, Bucket, Fault, Faults
 from .judge import Broken, Judge
-from .lives import Tap, begin, install, live, pipeline_of
+from .lives import Piping, Tap, begin, install, live, pipeline_of
 from .source import CATALOG, Source
 from .world import Endless, Process, World
 
@@ -75,6 +75,8 @@ class Schedule:
     page: int = 1000
     every: float = 0.0
     idle: float = 600.0
+    piped: bool = False
+    """Another program starts the taps, and keeps the STATEs that runs report."""
     leases: bool = True
     """Without, each run takes the pipeline at once, on a host of its own: no promise rests on leases."""
 
@@ -92,8 +94,14 @@ def drawn(seed: int) -> Schedule:
         lives = tuple(
             replace(life, faults=(*life.faults, more) if n == struck else life.faults) for n, life in enumerate(lives)
         )
+    piped = leases and dice.random() < 0.3
+    if piped:
+        source = replace(source, streams=dice.choice(["a", "ab", "u", "au"]))
+        lives = tuple(replace(life, beside=False) for life in lives)
     small, page = dice.choice([1 << 23, 0]) if "upload" not in theme else 0, dice.choice([1000, 1000, 2])
-    return Schedule(seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), leases)
+    return Schedule(
+        seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), piped, leases
+    )
 
 
 def _life(dice: Random, number: int, leases: bool) -> Life:
@@ -150,6 +158,8 @@ class _Show:
         self.judge = Judge(self.bucket, schedule.source)
         self.runs: list[Process] = []
         self.ends: dict[str, Any] = {}
+        self.reported: Any = None
+        """The STATE that a run has reported last."""
 
     def play(self) -> None:
         """Raise `Broken` if a promise does not hold."""
@@ -173,7 +183,8 @@ class _Show:
         self.world.run(lambda: bool(started))
 
     def _over(self, run: Process) -> bool:
-        return bool(self.judge.broken) or not run.alive or run.until > self.world.now + 2 * _LONG
+        given_up = run.until > self.world.now + 2 * _LONG and not self.schedule.piped
+        return bool(self.judge.broken) or not run.alive or given_up
 
     def _start(self, number: int, life: Life) -> Process:
         source, world = self.schedule.source, self.world
@@ -187,11 +198,17 @@ class _Show:
         pipeline = pipeline_of(self.schedule.every, self.schedule.idle)
         home = self._homes / life.host
         home.mkdir(exist_ok=True)
-        work = partial(live, run, pipeline, home, life.wait, partial(self._ended, run))
+        tells = self.schedule.seed % 2 == 0
+        piping = Piping(self.reported, partial(self._report, run), tells) if self.schedule.piped else None
+        work = partial(live, run, pipeline, home, life.wait, partial(self._ended, run), piping)
         world.note(run.name, "begins")
         world.start(run, work, "main")
         self.runs.append(run)
         return run
+
+    def _report(self, run: Process, state: Any) -> None:
+        self.reported = state
+        self.world.note(run.name, f"reports {state}")
 
     def _ended(self, run: Process, result: Any) -> None:
         self.ends[run.name] = result

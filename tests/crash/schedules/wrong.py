@@ -83,6 +83,10 @@ def _always_clean(self: Dispatcher, *, clean: bool) -> Any:
     return END(self, clean=True)
 
 
+def _none(*_: Any) -> None:
+    return None
+
+
 def _always(*_: Any) -> bool:
     return True
 
@@ -119,6 +123,10 @@ _LOAD = {
     ),
     "held rows": Wrong(
         "rows are published whether or not their bookmark has moved", {"bridge.load.run.barriers.covers": _always}
+    ),
+    "no replay guard": Wrong(
+        "a run whose tap another program starts does not look from which STATE",
+        {"bridge.load.run.execution.Execution._replay_guard": _none},
     ),
     "STATE before its rows": Wrong(
         "a commit does not wait until the rows before its STATE are stored",
