@@ -21,12 +21,12 @@ def _digests(seeds: range) -> None:
             print(outcome.schedule.seed, len(outcome.operations), hashlib.sha256(text.encode()).hexdigest())
 
 
-def _wrong(seeds: range, names: list[str]) -> int:
+def _wrong(first: int, count: int, names: list[str]) -> int:
     missed = 0
     for name in names or [*WRONG]:
-        found = first_broken(seeds, name)
+        found = first_broken(first, count, name)
         missed += found is None
-        said = f"schedule {found.schedule.seed - seeds[0] + 1}: {found.broken}" if found else "not found"
+        said = f"schedule {found[1]}, seed {found[0].schedule.seed}: {found[0].broken}" if found else "not found"
         print(f"{name}: {said}", flush=True)
     return missed
 
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
         _digests(seeds)
         return 0
     if words[:1] == ["wrong"]:
-        return _wrong(seeds, words[1:])
+        return _wrong(first, count, words[1:])
     return campaign(first, count, int(os.environ.get("JOBS") or 1))
 
 

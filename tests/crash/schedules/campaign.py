@@ -10,10 +10,12 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from itertools import count as from_on
+from itertools import islice
 from pathlib import Path
 
 from .schedule import Outcome, drawn, play
@@ -54,12 +56,18 @@ def outcomes(seeds: Iterable[int], homes: Path) -> Iterator[Outcome]:
         gc.enable()
 
 
-def first_broken(seeds: Iterable[int], wrong: str = "") -> Outcome | None:
-    """The first that breaks a promise, with a part of the product done wrong."""
+def first_broken(first: int, count: int, name: str) -> tuple[Outcome, int] | None:
+    """The first of so many schedules that breaks a promise with this part done wrong, and how many it took.
+
+    Schedules that cannot see it are left out.
+    """
+    wrong = (WRONG | COSTS_WORK)[name]
+    seeds = islice((seed for seed in from_on(first) if wrong.suits(drawn(seed))), count)
     with folder() as homes:
         play(drawn(0), homes)
-        with (WRONG | COSTS_WORK)[wrong].applied() if wrong else nullcontext():
-            return next((outcome for outcome in outcomes(seeds, homes) if outcome.broken), None)
+        with wrong.applied():
+            tried = enumerate(outcomes(seeds, homes), 1)
+            return next(((outcome, number) for number, outcome in tried if outcome.broken), None)
 
 
 def report(outcome: Outcome) -> str:

@@ -21,8 +21,11 @@ from bridge.load.run.loader import Loader
 from bridge.load.spool.spool import Spool
 from tests.crash.variants import BROKEN, HARMLESS, Variant
 
+from .schedule import Schedule
+
 LOOK_ALL, SEAL, END, STEP = Head.look_all, Spool.seal, Dispatcher.end, Loader._step
 _COMMIT = "bridge.lake.commit"
+_GOES, _SLEEPS, _MERGED, _REPLACED = "an upload goes", "sleeps", "u", "tuv"
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,23 @@ class Wrong:
 
     what: str
     patches: Mapping[str, Any]
+    streams: str = ""
+    """It takes one of these streams to see it."""
+    fault: str = ""
+    """It takes such a fault."""
 
     @classmethod
-    def of(cls, variant: Variant) -> Wrong:
+    def of(cls, variant: Variant, streams: str = "", fault: str = "") -> Wrong:
         """One of the explorer's."""
-        return cls(variant.what, {f"bridge.lake.{name}": wrong for name, wrong in variant.patches.items()})
+        patches = {f"bridge.lake.{name}": wrong for name, wrong in variant.patches.items()}
+        return cls(variant.what, patches, streams, fault)
+
+    def suits(self, schedule: Schedule) -> bool:
+        """Whether a schedule may see it."""
+        kinds = [fault.kind for life in schedule.lives for fault in life.faults]
+        return (not self.streams or bool({*self.streams} & {*schedule.source.streams})) and (
+            not self.fault or any(self.fault in kind for kind in kinds)
+        )
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -105,12 +120,15 @@ _ADAPTED = {
         "state.json is written once the commit exists", {f"{_COMMIT}.committer.Committer.publish": _state_first}
     ),
     "state.json written plainly": Wrong(
-        "after a look whether n is still the head", {f"{_COMMIT}.committer.write_state": _state_plainly}
+        "after a look whether n is still the head", {f"{_COMMIT}.committer.write_state": _state_plainly}, fault=_SLEEPS
     ),
-    "manifest written plainly": Wrong("without any look", {f"{_COMMIT}.committer.write_manifests": _manifest_plainly}),
+    "manifest written plainly": Wrong(
+        "without any look", {f"{_COMMIT}.committer.write_manifests": _manifest_plainly}, fault=_SLEEPS
+    ),
     "version without the head": Wrong(
         "the manifest's version is read, but not whether anybody took over before that",
         {f"{_COMMIT}.head.Head.look_all": _look_at_version_only},
+        fault=_SLEEPS,
     ),
 }
 _LOAD = {
@@ -133,6 +151,24 @@ _LOAD = {
         {"bridge.load.run.loader.Loader._step": _waits_for_no_batch},
     ),
 }
-PROTOCOL = {name: Wrong.of(one) for name, one in BROKEN.items() if one.life is Variant("").life}
+_NEEDS = {
+    "no fence": ("", _SLEEPS),
+    "remove before add": (_REPLACED, _GOES),
+    "trash before add": (_REPLACED, _GOES),
+    "void without aborts": ("", _GOES),
+    "void removes before it aborts": ("", _GOES),
+    "source stays": (_REPLACED, _SLEEPS),
+    "no nonce": ("", "lost answer"),
+    "abort after an unknown put": ("", "late"),
+    "a late STATE is an edit": ("", _SLEEPS),
+    "missing without the head": (_REPLACED, _SLEEPS),
+    "trash of whatever is there": (_MERGED, _SLEEPS),
+    "rewritten if it is there": (_MERGED, ""),
+    "rewrite before trash": (_MERGED, ""),
+    "void without settling": (_MERGED, _GOES),
+    "settle without aborts": (_MERGED, _GOES),
+    "abort what is to replace a file": (_MERGED, ""),
+}
+PROTOCOL = {name: Wrong.of(one, *_NEEDS.get(name, ())) for name, one in BROKEN.items() if one.life is Variant("").life}
 WRONG = PROTOCOL | _ADAPTED | _LOAD
 COSTS_WORK = {name: Wrong.of(one) for name, one in HARMLESS.items()}
