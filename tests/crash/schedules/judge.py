@@ -182,6 +182,8 @@ class Judge:
             if not whole:
                 raise Broken(f"a run has sent all rows of {stream}, and the STATE is {state}")
 
-    def left(self) -> list[str]:
-        """What is pending."""
-        return [key for key in self._bucket.objects if key.startswith(_PENDING)] + [*self._bucket.uploads]
+    def nothing_is_pending(self) -> None:
+        """What must hold as well, unless requests are on their way still. Raises `Broken`."""
+        left = [key for key in self._bucket.objects if key.startswith(_PENDING)] + [*self._bucket.uploads]
+        if left:
+            raise Broken(f"pending files of dead runs are left: {left}")
