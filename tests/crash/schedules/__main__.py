@@ -11,7 +11,7 @@ import random
 import sys
 
 from .campaign import campaign, circumstances, first_broken, folder, outcomes
-from .wrong import WRONG
+from .wrong import COSTS_WORK, NEVER, WRONG
 
 
 def _digests(seeds: range) -> None:
@@ -23,12 +23,20 @@ def _digests(seeds: range) -> None:
 
 def _wrong(first: int, count: int, names: list[str]) -> int:
     missed = 0
-    for name in names or [*WRONG]:
+    for name in names or [*WRONG.keys() - NEVER.keys()]:
         found = first_broken(first, count, name)
         missed += found is None
         said = f"schedule {found[1]}, seed {found[0].schedule.seed}: {found[0].broken}" if found else "not found"
         print(f"{name}: {said}", flush=True)
     return missed
+
+
+def _harmless(first: int, count: int) -> int:
+    """How many of those that only cost work break a promise all the same."""
+    found = [broken for name in COSTS_WORK if (broken := first_broken(first, count, name))]
+    for outcome, _ in found:
+        print(outcome)
+    return len(found)
 
 
 def main(words: list[str]) -> int:
@@ -42,6 +50,8 @@ def main(words: list[str]) -> int:
         return 0
     if words[:1] == ["wrong"]:
         return _wrong(first, count, words[1:])
+    if words[:1] == ["harmless"]:
+        return _harmless(first, count)
     return campaign(first, count, int(os.environ.get("JOBS") or 1))
 
 

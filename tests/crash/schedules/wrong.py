@@ -172,3 +172,5 @@ _NEEDS = {
 PROTOCOL = {name: Wrong.of(one, *_NEEDS.get(name, ())) for name, one in BROKEN.items() if one.life is Variant("").life}
 WRONG = PROTOCOL | _ADAPTED | _LOAD
 COSTS_WORK = {name: Wrong.of(one) for name, one in HARMLESS.items()}
+NEVER: dict[str, str] = {}
+"""What schedules do not find, or too seldom to wait for, and why."""
