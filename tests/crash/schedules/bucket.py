@@ -25,6 +25,8 @@ from .world import Process, World, current
 _PATIENCE = 10.0
 """Seconds after which a client gives up an answer."""
 _ATTEMPTS = 5
+_NAMED = 0.8
+"""How often an upload that is purged is one of the last commit's."""
 _SLOW = 0.02
 """How often a request takes long."""
 
@@ -94,6 +96,8 @@ class Bucket:
     calm: bool = False
     """Nobody but one run is there: its requests have their effect at once."""
     begun: int = 0
+    named: set[str] = field(default_factory=set)
+    """The uploads that the last commit names."""
     purged: list[str] = field(default_factory=list)
     struck: list[str] = field(default_factory=list)
     """The faults that came to pass."""
@@ -112,7 +116,8 @@ class Bucket:
         """Lose an upload, as by a rule of the store."""
         if not self.uploads:
             return ""
-        name = sorted(self.uploads)[int(chosen * len(self.uploads))]
+        names = sorted(self.uploads.keys() & self.named if chosen < _NAMED else self.uploads) or sorted(self.uploads)
+        name = names[int(chosen * 997) % len(names)]
         self.purged.append(self.uploads.pop(name).key)
         return self.purged[-1]
 

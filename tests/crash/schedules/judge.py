@@ -76,6 +76,8 @@ class Judge:
         lost = self._bucket.purged and record.get("reason") == "staged files are gone"
         if record["kind"] == "state" and not lost:
             raise Broken(f"what a run wrote was taken for an edit by hand: {record.get('reason')}")
+        adds = [add for entry in record.get("tables", []) for add in entry["adds"]]
+        self._bucket.named = {add["upload"] for add in adds if add.get("upload")}
         tables = {stream: dict(files) for stream, files in self._tables[-1].items()}
         for entry in record.get("tables", []):
             table = tables.setdefault(entry["stream"], {})
