@@ -10,6 +10,8 @@ import queue
 import random
 import subprocess
 import sys
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -105,7 +107,7 @@ def _no_world_is_left() -> object:
 
 
 def test_threads_go_on_one_at_a_time_and_in_time() -> None:
-    world, said = _world(), []
+    world, said = _world(), list[Any]()
     process = world.process("p")
 
     def count(name: str, seconds: float) -> None:
@@ -120,8 +122,12 @@ def test_threads_go_on_one_at_a_time_and_in_time() -> None:
 
 
 def test_a_queue_hands_over_and_a_wait_has_an_end() -> None:
-    world, said, things = _world(), [], stand_ins.SimpleQueue()
+    world, said, things = _world(), list[Any](), stand_ins.SimpleQueue()
     process = world.process("p")
+
+    def give() -> None:
+        stand_ins.sleep(7.0)
+        things.put("thing")
 
     def take() -> None:
         said.append(things.get())
@@ -130,13 +136,13 @@ def test_a_queue_hands_over_and_a_wait_has_an_end() -> None:
         said.append(round(stand_ins.now()))
 
     world.start(process, take, "taker")
-    world.start(process, lambda: (stand_ins.sleep(7.0), things.put("thing")), "giver")
+    world.start(process, give, "giver")
     world.run(lambda: False)
     assert said == ["thing", 12]
 
 
 def test_only_one_has_a_lock() -> None:
-    world, lock, inside, most = _world(), stand_ins.Lock(), [], []
+    world, lock, inside, most = _world(), stand_ins.Lock(), list[int](), list[int]()
     process = world.process("p")
 
     def work(number: int) -> None:
@@ -147,13 +153,13 @@ def test_only_one_has_a_lock() -> None:
             inside.remove(number)
 
     for number in range(5):
-        world.start(process, lambda number=number: work(number), "worker")
+        world.start(process, partial(work, number), "worker")
     world.run(lambda: False)
     assert most == [1] * 5
 
 
 def test_who_is_killed_does_nothing_more_and_who_sleeps_goes_on_later() -> None:
-    world, said = _world(), []
+    world, said = _world(), list[Any]()
     dead, asleep = world.process("dead"), world.process("asleep")
 
     def say(name: str) -> None:
@@ -165,7 +171,7 @@ def test_who_is_killed_does_nothing_more_and_who_sleeps_goes_on_later() -> None:
             said.append((name, "cleans up"))
 
     for process in (dead, asleep):
-        world.start(process, lambda process=process: say(process.name), "main")
+        world.start(process, partial(say, process.name), "main")
     world.at(0.5, lambda: world.kill(dead))
     world.at(0.5, lambda: setattr(asleep, "until", 60.0))
     world.run(lambda: False)
@@ -187,7 +193,7 @@ def test_a_world_without_an_end_is_an_error() -> None:
 
 
 def test_the_results_of_a_pool_are_in_order_and_its_errors_are_raised() -> None:
-    world, said = _world(), []
+    world, said = _world(), list[Any]()
 
     def halve(number: int) -> int:
         stand_ins.sleep(float(10 - number))

@@ -134,7 +134,7 @@ class Bucket:
 
 def refusal(code: str, status: int) -> ClientError:
     facts = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return ClientError(facts, "Request")  # type: ignore[arg-type]
+    return ClientError(facts, "Request")
 
 
 class _Failed(Exception):

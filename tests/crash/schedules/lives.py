@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 import threading
 import time
@@ -252,12 +253,12 @@ def _fate(owner: dict[str, Any]) -> str:
     return "stopped" if known.until > world.now else "alive"
 
 
-_HELD: list[Callable[[dict[str, Any]], bool]] = []
+_HELD = remote._is_held
 
 
 def _is_held(lease: dict[str, Any]) -> bool:
     world = World.now_there
-    return _HELD[0](lease) and (world is None or world.leases)
+    return _HELD(lease) and (world is None or world.leases)
 
 
 def _exit(*_: Any) -> None:
@@ -277,9 +278,41 @@ def _select(files: list[Pipe], _: Any, __: Any, seconds: float) -> tuple[list[Pi
     return [file for file in files if file.wait(task.world, seconds)], [], []
 
 
+def _own_pid() -> int:
+    task = current()
+    assert task
+    return task.process.pid
+
+
+_SWAPS: dict[int, Any] = {
+    id(threading): stand_ins.THREADING,
+    id(time): stand_ins.TIME,
+    id(uuid): stand_ins.UUID,
+    id(secrets): stand_ins.SECRETS,
+    id(ThreadPoolExecutor): stand_ins.ThreadPoolExecutor,
+    id(SimpleQueue): stand_ins.SimpleQueue,
+    id(SystemRandom): stand_ins.SystemRandom,
+    id(datetime): stand_ins.Datetime,
+    id(lease_process.oneself): _oneself,
+    id(lease_process.fate): _fate,
+}
+"""What stands in for what, wherever the product has it."""
+_PLACES: list[tuple[Any, str, Any]] = [
+    (stops, "_end_process", _exit),
+    (store, "clients", _clients),
+    (runs, "Source", TapSource),
+    (pipe, "select", SimpleNamespace(select=_select)),
+    (pipe, "os", SimpleNamespace(read=Pipe.read)),
+    (remote, "os", SimpleNamespace(getpid=_own_pid)),
+    (remote, "_is_held", _is_held),
+    # Who waits looks less often: each look is an event.
+    (pipe, "_STEP", 0.5),
+    (stops, "_STEP", 0.5),
+    (remote, "_LOOK_AGAIN", timedelta(seconds=5)),
+]
+"""What stands at one place."""
 _INSTALLED = [0]
 """The number of modules that were there last time."""
-_CLEARED: list[Callable[[], None]] = [remote._NONCES.clear]
 
 
 def install() -> None:
@@ -287,44 +320,20 @@ def install() -> None:
     if len(sys.modules) == _INSTALLED[0]:
         return
     _INSTALLED[0] = len(sys.modules)
-    swaps: dict[int, Any] = {
-        id(threading): stand_ins.THREADING,
-        id(time): stand_ins.TIME,
-        id(uuid): stand_ins.UUID,
-        id(ThreadPoolExecutor): stand_ins.ThreadPoolExecutor,
-        id(SimpleQueue): stand_ins.SimpleQueue,
-        id(SystemRandom): stand_ins.SystemRandom,
-        id(datetime): stand_ins.Datetime,
-        id(lease_process.oneself): _oneself,
-        id(lease_process.fate): _fate,
-    }
-    if "secrets" in sys.modules:
-        swaps[id(sys.modules["secrets"])] = stand_ins.SECRETS
-    own = _oneself, _fate
     for name, module in list(sys.modules.items()):
         if name.startswith(("bridge.lake", "bridge.load")):
             for attribute, value in list(vars(module).items()):
-                if id(value) in swaps and value not in own and not attribute.startswith("__"):
-                    setattr(module, attribute, swaps[id(value)])
+                if id(value) in _SWAPS and not attribute.startswith("__"):
+                    setattr(module, attribute, _SWAPS[id(value)])
+    for module, attribute, value in _PLACES:
+        setattr(module, attribute, value)
     factory = next(cell for cell in CommitClock.__init__.__closure__ or () if callable(cell.cell_contents))
     factory.cell_contents = stand_ins.now
-    stops._end_process = _exit  # type: ignore[assignment]
-    store.clients = _clients
-    runs.Source = TapSource  # type: ignore[assignment, misc]
-    pipe.select = SimpleNamespace(select=_select)  # type: ignore[attr-defined]
-    pipe.os = SimpleNamespace(read=lambda file, most: file.read(most))  # type: ignore[attr-defined]
-    pipe._STEP = stops._STEP = 0.5
-    remote._LOOK_AGAIN = timedelta(seconds=5)
-    remote.os = SimpleNamespace(getpid=lambda: current().process.pid)  # type: ignore[attr-defined, union-attr]
-    if remote._is_held is not _is_held:
-        _HELD.append(remote._is_held)
-        remote._is_held = _is_held
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 
 
 def begin(small: int) -> None:
     """Forget what the last world left in the product's modules; files above `small` bytes are uploads."""
-    for clear in _CLEARED:
-        clear()
+    remote._NONCES.clear()
     pending._SMALL = small
