@@ -95,6 +95,8 @@ class Bucket:
     """How many keys an answer lists."""
     calm: bool = False
     """Nobody but one run is there: its requests have their effect at once."""
+    lists_pending: bool = True
+    """Whether it lets runs list pending files and uploads. Nothing may depend on it."""
     begun: int = 0
     named: set[str] = field(default_factory=set)
     """The uploads that the last commit names."""
@@ -123,6 +125,8 @@ class Bucket:
 
     def below(self, prefix: str, after: str, *, deep: bool) -> tuple[list[str], bool]:
         """The next keys and folders, and whether there are more."""
+        if "/pending/" in prefix and not self.lists_pending:
+            raise refusal("AccessDenied", 403)
         names = set()
         for key in self.objects:
             if key.startswith(prefix):
@@ -360,6 +364,8 @@ class Client:
 
     def _open(self, **_: Any) -> Iterator[Any]:
         def effect() -> Any:
+            if not self._bucket.lists_pending:
+                raise refusal("AccessDenied", 403)
             return [{"Key": one.key, "UploadId": name} for name, one in self._bucket.uploads.items()]
 
         yield {"Uploads": self._ask("uploads", "", effect)}

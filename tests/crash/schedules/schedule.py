@@ -75,6 +75,8 @@ class Schedule:
     page: int = 1000
     every: float = 0.0
     idle: float = 600.0
+    lists_pending: bool = True
+    """Whether the store lets runs list what is pending."""
     piped: bool = False
     """Another program starts the taps, and keeps the STATEs that runs report."""
     leases: bool = True
@@ -100,7 +102,16 @@ def drawn(seed: int) -> Schedule:
         lives = tuple(replace(life, beside=False) for life in lives)
     small, page = dice.choice([1 << 23, 0]) if "upload" not in theme else 0, dice.choice([1000, 1000, 2])
     return Schedule(
-        seed, source, lives, small, page, dice.choice([0.0, 0.02, 0.2]), dice.choice([600.0, 20.0]), piped, leases
+        seed,
+        source,
+        lives,
+        small,
+        page,
+        every=dice.choice([0.0, 0.02, 0.2]),
+        idle=dice.choice([600.0, 20.0]),
+        lists_pending=dice.random() < 0.7,
+        piped=piped,
+        leases=leases,
     )
 
 
@@ -154,7 +165,7 @@ class _Show:
     def __init__(self, schedule: Schedule, homes: Path) -> None:
         self.schedule, self._homes = schedule, homes
         self.world = world = World(schedule.seed)
-        self.bucket = world.bucket = Bucket(page=schedule.page)
+        self.bucket = world.bucket = Bucket(page=schedule.page, lists_pending=schedule.lists_pending)
         self.judge = Judge(self.bucket, schedule.source)
         self.runs: list[Process] = []
         self.ends: dict[str, Any] = {}
@@ -226,7 +237,8 @@ class _Show:
             self._succeeded(run)
         self.judge.settled(number)
         faults = [fault.kind for life in self.schedule.lives for fault in life.faults]
-        if not any(run.alive for run in self.runs) and not {"late", "dies while it is on its way"} & {*faults}:
+        flying = any(run.alive for run in self.runs) or {"late", "dies while it is on its way"} & {*faults}
+        if self.schedule.lists_pending and not flying:
             self.judge.nothing_is_pending()
 
     def _succeeded(self, run: Process) -> None:

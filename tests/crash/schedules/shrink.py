@@ -42,7 +42,8 @@ def _candidates(schedule: Schedule) -> Iterator[Schedule]:
     if sum(source.grows) > 1:
         yield replace(schedule, source=replace(source, grows=tuple(rows // 2 for rows in source.grows)))
         yield replace(schedule, source=replace(source, grows=source.grows[:1]))
-    plain = Schedule(schedule.seed, source, lives, piped=schedule.piped, leases=schedule.leases)
+    kept = {name: getattr(schedule, name) for name in ("lists_pending", "piped", "leases")}
+    plain = Schedule(schedule.seed, source, lives, **kept)
     if plain != schedule:
         yield plain
 
