@@ -60,6 +60,8 @@ class Fault:
     seconds: float = 0.0
     of: str = ""
     """Words that are all in the request."""
+    until: str = ""
+    """Who sleeps wakes up sooner, once another run has sent such a request."""
 
 
 class Faults:
@@ -98,6 +100,7 @@ class Bucket:
     lists_pending: bool = True
     """Whether it lets runs list pending files and uploads. Nothing may depend on it."""
     begun: int = 0
+    sleepers: list[tuple[Process, list[str]]] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """The uploads that the last commit names."""
     purged: list[str] = field(default_factory=list)
@@ -113,6 +116,15 @@ class Bucket:
     def delete(self, key: str) -> None:
         if self.objects.pop(key, None):
             self.watch(key)
+
+    def wake(self, world: World, by: Process, what: str) -> None:
+        """Wake whoever sleeps until this request."""
+        for sleeper in [one for one in self.sleepers if one[0] is not by]:
+            if all(word in what for word in sleeper[1]):
+                self.sleepers.remove(sleeper)
+                sleeper[0].until = world.now
+                world.note("the world", f"{sleeper[0].name} wakes up")
+                world.thaw(sleeper[0])
 
     def purge(self, chosen: float) -> str:
         """Lose an upload, as by a rule of the store."""
@@ -197,6 +209,7 @@ class Client:
             answer = effect()
         except ClientError as error:
             problem = error
+        self._bucket.wake(world, process, what)
         said = problem.response["Error"]["Code"] if problem else ""
         world.note(process.name, f"{number} {what} {said}")
         if fault:
@@ -217,7 +230,7 @@ class Client:
                 world.at(world.now + fault.seconds, lambda: _unheard(effect))
             world.kill(process)
         elif kind in ("sleeps before", "sleeps, and an upload goes"):
-            process.until = world.now + fault.seconds
+            self._sleep(world, process, fault)
         elif kind == "cut off":
             process.cut_until = world.now + fault.seconds
         elif kind == "late" and late:
@@ -232,11 +245,16 @@ class Client:
         elif kind == "purge" and (lost := self._bucket.purge(fault.seconds % 1)):
             world.note("store", f"purges the upload to {lost}")
 
+    def _sleep(self, world: World, process: Process, fault: Fault) -> None:
+        process.until = world.now + fault.seconds
+        if fault.until:
+            self._bucket.sleepers.append((process, fault.until.split()))
+
     def _after(self, world: World, process: Process, fault: Fault) -> None:
         if fault.kind == "dies after":
             world.kill(process)
         elif fault.kind == "sleeps after":
-            process.until = world.now + fault.seconds
+            self._sleep(world, process, fault)
         elif fault.kind == "lost answer":
             world.sleep(_PATIENCE)
             raise _Failed(ReadTimeoutError(endpoint_url="s3://lake"))

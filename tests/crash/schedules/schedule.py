@@ -38,6 +38,8 @@ _OF = {
 }
 """The requests that faults are aimed at, and about how many of them a run sends."""
 _PUBLISHING = ("put commits/", "complete", "copy parquet", "delete", "put .manifest", "put state.json", "parts")
+_WAKES = ("", "", "put commits/", "copy", "complete", "parts", "head p/", "put .manifest", "get state.json", "list p/")
+"""Until another run sends these, or for their time, runs sleep."""
 _THEMES = {
     "": (),
     "a slow writer": (("sleeps before", "sleeps after"),),
@@ -130,7 +132,8 @@ def _life(dice: Random, number: int, leases: bool) -> Life:
 def _aimed(dice: Random, kind: str) -> Fault:
     of = dice.choice(_PUBLISHING) if kind not in ("lost answer", "late") else "put commits/"
     seconds = dice.choice([0.5, 70.0, 130.0, 1000.0]) * (0.5 + dice.random())
-    return Fault(dice.choice([1, 1, 2, 2, 3, 5]), kind, seconds, of)
+    until = dice.choice(_WAKES) if "sleeps" in kind else ""
+    return Fault(dice.choice([1, 1, 2, 2, 3, 5]), kind, seconds, of, until)
 
 
 def _fault(dice: Random, kind: str) -> Fault:

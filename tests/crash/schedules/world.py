@@ -41,6 +41,8 @@ class Process:
     """It stands still until then."""
     cut_until: float = 0.0
     """It reaches nobody until then."""
+    held: list[tuple[Task, int, bool]] = field(default_factory=list)
+    """The threads that go on then."""
     requests: int = 0
     tasks: list[Task] = field(default_factory=list)
     on_request: Callable[[str], Any] = lambda _what: None
@@ -148,12 +150,23 @@ class World:
         if task.turn != turn or task.done or not process.alive:
             return
         if process.until > self.now:
-            self.at(process.until, partial(self._resume, task, turn, value))
+            if not process.held:
+                self.at(process.until, partial(self.thaw, process))
+            process.held.append((task, turn, value))
             return
         task.turn += 1
         self.running = task
         task.greenlet.switch(value)
         self.running = None
+
+    def thaw(self, process: Process) -> None:
+        """Let a process go on, if it is time."""
+        if process.until > self.now:
+            self.at(process.until, partial(self.thaw, process))
+            return
+        held, process.held = process.held, []
+        for one in held:
+            self.at(self.now + self.dice(process.name).random() * 1e-4, partial(self._resume, *one))
 
     def block(self, timeout: float | None = None) -> bool:
         """Let others go on until this thread is woken; False if the time is over before."""
