@@ -11,12 +11,13 @@ import random
 import sys
 
 from .campaign import campaign, circumstances, first_broken, folder, outcomes
-from .wrong import COSTS_WORK, NEVER, WRONG
+from .schedule import drawn
+from .wrong import AIMED, COSTS_WORK, NEVER, WRONG
 
 
 def _digests(seeds: range) -> None:
     with folder() as homes:
-        for outcome in outcomes(seeds, homes):
+        for outcome in outcomes(map(drawn, seeds), homes):
             text = "\n".join([*outcome.operations, outcome.broken])
             print(outcome.schedule.seed, len(outcome.operations), hashlib.sha256(text.encode()).hexdigest())
 
@@ -29,6 +30,15 @@ def _wrong(first: int, count: int, names: list[str]) -> int:
         said = f"schedule {found[1]}, seed {found[0].schedule.seed}: {found[0].broken}" if found else "not found"
         print(f"{name}: {said}", flush=True)
     return missed
+
+
+def _aimed() -> int:
+    """How many of the schedules that are made by hand break a promise, with nothing done wrong."""
+    with folder() as homes:
+        broken = [outcome for outcome in outcomes(AIMED.values(), homes) if outcome.broken]
+    for outcome in broken:
+        print(outcome)
+    return len(broken)
 
 
 def _harmless(first: int, count: int) -> int:
@@ -50,6 +60,8 @@ def main(words: list[str]) -> int:
         return 0
     if words[:1] == ["wrong"]:
         return _wrong(first, count, words[1:])
+    if words[:1] == ["aimed"]:
+        return _aimed()
     if words[:1] == ["harmless"]:
         return _harmless(first, count)
     return campaign(first, count, int(os.environ.get("JOBS") or 1))

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from itertools import chain, islice
 from itertools import count as from_on
-from itertools import islice
 from pathlib import Path
 
-from .schedule import Outcome, drawn, play
+from .schedule import Outcome, Schedule, drawn, play
 from .shrink import shrink
-from .wrong import COSTS_WORK, WRONG
+from .wrong import AIMED, COSTS_WORK, WRONG
 
 _LOCK = Path(__file__).parents[3] / "uv.lock"
 _TELL = 500
@@ -43,13 +43,13 @@ def folder() -> Iterator[Path]:
         yield Path(name) / "hosts"
 
 
-def outcomes(seeds: Iterable[int], homes: Path) -> Iterator[Outcome]:
-    """What comes of each seed."""
+def outcomes(schedules: Iterable[Schedule], homes: Path) -> Iterator[Outcome]:
+    """What comes of each schedule."""
     gc.collect()
     gc.disable()
     try:
-        for number, seed in enumerate(seeds, 1):
-            yield play(drawn(seed), homes)
+        for number, schedule in enumerate(schedules, 1):
+            yield play(schedule, homes)
             if number % _COLLECT == 0:
                 gc.collect()
     finally:
@@ -62,11 +62,12 @@ def first_broken(first: int, count: int, name: str) -> tuple[Outcome, int] | Non
     Schedules that cannot see it are left out.
     """
     wrong = (WRONG | COSTS_WORK)[name]
-    seeds = islice((seed for seed in from_on(first) if wrong.suits(drawn(seed))), count)
+    suitable = (schedule for schedule in map(drawn, from_on(first)) if wrong.suits(schedule))
+    schedules = islice(chain([AIMED[name]] if name in AIMED else [], suitable), count)
     with folder() as homes:
         play(drawn(0), homes)
         with wrong.applied():
-            tried = enumerate(outcomes(seeds, homes), 1)
+            tried = enumerate(outcomes(schedules, homes), 1)
             return next(((outcome, number) for number, outcome in tried if outcome.broken), None)
 
 
@@ -124,7 +125,7 @@ def _fork(seeds: Iterable[int]) -> int:
     try:
         with folder() as homes:
             broken, tally = 0, Tally()
-            for outcome in outcomes(seeds, homes):
+            for outcome in outcomes(map(drawn, seeds), homes):
                 broken += bool(outcome.broken) and _told(outcome)
                 tally.add(outcome)
                 if tally.schedules % _TELL == 0:

@@ -21,7 +21,9 @@ from bridge.load.run.loader import Loader
 from bridge.load.spool.spool import Spool
 from tests.crash.variants import BROKEN, HARMLESS, Variant
 
-from .schedule import Schedule
+from .bucket import Fault
+from .schedule import Life, Schedule
+from .source import Source
 
 LOOK_ALL, SEAL, END, STEP = Head.look_all, Spool.seal, Dispatcher.end, Loader._step
 _COMMIT = "bridge.lake.commit"
@@ -151,6 +153,14 @@ _LOAD = {
         {"bridge.load.run.loader.Loader._step": _waits_for_no_batch},
     ),
 }
+_STALLED = Life(host="h2", faults=(Fault(1, "sleeps, and an upload goes", 1000.0, "complete"),))
+_HALF_REMOVED = Life(host="h2", faults=(Fault(1, "sleeps, and an upload goes", 1000.0, "delete p/t", "copy"),))
+_APART: dict[str, Any] = {"small": 0, "every": 60.0, "lists_pending": False, "leases": False}
+AIMED = {
+    "void without aborts": Schedule(1, Source("ab", (5, 2)), (_STALLED, Life(host="h3")), **_APART),
+    "remove before add": Schedule(1, Source("t", (5, 2)), (Life(host="h1"), _HALF_REMOVED, Life(host="h3")), **_APART),
+}
+"""Schedules made by hand, which see what is rarely drawn."""
 _NEEDS = {
     "no fence": ("", _SLEEPS),
     "remove before add": (_REPLACED, _GOES),
