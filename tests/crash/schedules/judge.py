@@ -81,22 +81,24 @@ class Judge:
         tables = {stream: dict(files) for stream, files in self._tables[-1].items()}
         for entry in record.get("tables", []):
             table = tables.setdefault(entry["stream"], {})
-            old = {name: table.pop(name, None) for name in entry["removes"]}
+            for name in entry["removes"]:
+                table.pop(name, None)
             for add in entry["adds"]:
                 self._named.add(f"{PIPELINE}/{entry['stream']}/{add['name']}")
-                table[add["name"]] = self._bytes_of(entry["stream"], add, old)
+                table[add["name"]] = self._bytes_of(entry["stream"], add)
         self._tables.append(tables)
         if record["kind"] != "fence":
             self._covers(record, tables)
 
-    def _bytes_of(self, stream: str, add: dict[str, Any], old: Table) -> bytes | None:
-        del old
-        upload = self._bucket.uploads.get(add.get("upload") or "")
-        if upload:
-            return upload.data
-        for key in (add["source"], f"{PIPELINE}/{stream}/{add['name']}"):
-            if key in self._bucket.objects and not (add.get("upload") and key == add["source"]):
-                return self._bucket.objects[key].data
+    def _bytes_of(self, stream: str, add: dict[str, Any]) -> bytes | None:
+        """The bytes that a commit adds: those of its upload, of its pending file, or what a void leaves in its place."""
+        if name := add.get("upload"):
+            if name in self._bucket.uploads:
+                return self._bucket.uploads[name].data
+        else:
+            for key in (add["source"], f"{PIPELINE}/{stream}/{add['name']}"):
+                if key in self._bucket.objects:
+                    return self._bucket.objects[key].data
         if not self._bucket.purged:
             raise Broken(f"a commit names a file that is not there: {add['source']}")
         return None
