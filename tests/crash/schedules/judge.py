@@ -86,12 +86,20 @@ class Judge:
             for add in entry["adds"]:
                 self._named.add(f"{PIPELINE}/{entry['stream']}/{add['name']}")
                 table[add["name"]] = self._bytes_of(entry["stream"], add)
+        if voided is not None:
+            self._put_back(tables, self._tables[voided - 1], {add["name"] for add in adds})
         self._tables.append(tables)
         if record["kind"] != "fence":
             self._covers(record, tables)
 
+    def _put_back(self, tables: dict[str, Table], before: dict[str, Table], added: set[str]) -> None:
+        """Files that the lost commit would have rewritten, and did not, have their old bytes."""
+        for stream, table in tables.items():
+            old = before.get(stream, {})
+            table.update({name: old[name] for name in table.keys() & old.keys() - added})
+
     def _bytes_of(self, stream: str, add: dict[str, Any]) -> bytes | None:
-        """The bytes that a commit adds: those of its upload, of its pending file, or what a void leaves in its place."""
+        """The bytes that a commit adds: those of its upload, of its pending file, or of what a void brings back."""
         if name := add.get("upload"):
             if name in self._bucket.uploads:
                 return self._bucket.uploads[name].data
