@@ -182,5 +182,16 @@ _NEEDS = {
 PROTOCOL = {name: Wrong.of(one, *_NEEDS.get(name, ())) for name, one in BROKEN.items() if one.life is Variant("").life}
 WRONG = PROTOCOL | _ADAPTED | _LOAD
 COSTS_WORK = {name: Wrong.of(one) for name, one in HARMLESS.items()}
-NEVER: dict[str, str] = {}
-"""What schedules do not find, or too seldom to wait for, and why."""
+_MOMENT = "another run has to be at one request of many just then"
+NEVER: dict[str, str] = {
+    "visible before pending": _MOMENT,
+    "state.json looked at before the witness": _MOMENT,
+    "void removes before it aborts": _MOMENT,
+    "missing without the head": _MOMENT,
+    "trash of whatever is there": _MOMENT,
+    "settle without aborts": _MOMENT,
+    "abort what is to replace a file": _MOMENT,
+    "trash before add": "a third run has to void what a second one restored",
+    "a late STATE is an edit": "the tap's STATE never comes back",
+}
+"""What the explorer finds, and no schedule has found yet, and why it is rare."""
