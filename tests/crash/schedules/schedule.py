@@ -232,6 +232,7 @@ class _Show:
     def _clean(self, number: int) -> None:
         """One more run, alone and without a fault: it gets everything right."""
         if not self.judge.broken:
+            self.bucket.sleepers.clear()  # it is alone: nobody wakes up for it
             self.bucket.calm = not any(run.alive for run in self.runs)
             run = self._start(number, Life(wait=1000.0, host="h1" if self.schedule.leases else f"h{number}"))
             self.world.run(lambda: bool(self.judge.broken) or not run.alive)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from .schedule import Life, Outcome, Schedule
 
+_SAME = 20
+"""Letters by which one promise is told from another."""
 _OTHER_DICE = 4
 """With fewer of anything, moments are other ones: so many seeds are tried for them."""
 
@@ -22,7 +24,7 @@ def shrink(failed: Outcome, play: Callable[[Schedule], Outcome], most: int = 400
                     return failed
                 tries += 1
                 outcome = play(replace(candidate, seed=failed.schedule.seed + more))
-                if outcome.broken:
+                if outcome.broken[:_SAME] == failed.broken[:_SAME]:
                     failed, smaller = outcome, True
                     break
             if smaller:
