@@ -25,14 +25,14 @@ from bridge.operate.verify.check import verify
 from tests.contract.crashing import crashing
 from tests.crash.driver import PIPELINE
 from tests.crash.test_format_steps import crashing_requests
-from tests.e2e.test_view_commits import STEPS, Lake
+from tests.e2e.test_view_commits import CHAIN, FEW_VIEWS, STEPS, Lake
 from tests.support.s3server import S3Server
 from tests.support.view_formats import note_catalog, own_rows, sorted_rows
 from tests.support.view_oracle import rows_of, views_at
 
 pytestmark = pytest.mark.timeout(3000)
 QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
-"""The format, the method, and of how many changes one is a death."""
+"""The format, the method, and of how many changes one is a death. They have a part of the views."""
 SLOW = [(kind, method, 1) for kind in ("delta", "iceberg") for method in ("append-only", "upsert", "overwrite")]
 WORLD = int(os.environ.get("WORLD") or 100)
 IN_A_BUCKET = [("delta", "upsert", 2), ("iceberg", "upsert", 2)]
@@ -116,6 +116,8 @@ def test_a_publication_is_killed(
     """In a folder."""
     monkeypatch.setattr("os.fsync", lambda fd: None)
     lake = Dying(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, 1)
+    if every > 1:
+        lake.views = {name: CHAIN[name] for name in FEW_VIEWS["overwrite"]}
     _kill_each(lake, every)
 
 
