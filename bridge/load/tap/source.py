@@ -19,7 +19,7 @@ from bridge.load.tap.database.columns import SourceTables, read_tables
 from bridge.load.tap.database.connection import NotAsked
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.digits import with_digits, with_new_digits
-from bridge.load.tap.installed import tap_version
+from bridge.load.tap.installed import tap_package, tap_version
 from bridge.load.tap.new_columns import (
     ColumnNews,
     Update,
@@ -61,6 +61,8 @@ _FIRST_LIMIT = timedelta(minutes=2)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
+_READ_PROPERTIES = frozenset({"pipelinewise-tap-kafka"})
+"""Packages whose taps know both, and end well without a word if --properties is not there."""
 
 
 def home_folder(settings_file: Path | None) -> Path:
@@ -84,6 +86,16 @@ def silent(pipeline: str, declared: Catalog | None) -> str:
     listed = ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
     choose = f"Choose: `singer-bridge select {pipeline} STREAM...`, '*' for all"
     return f"the tap sent no stream: it has {listed}, and extracts only what is selected. {choose}"
+
+
+def unread(pipeline: str, catalog: Catalog) -> str:
+    """The warning for a tap that ended well and sent nothing for its catalog, if nothing was loaded before."""
+    streams = ", ".join(sorted(selected_streams(catalog))[:_LISTED])
+    return (
+        f"the tap sent nothing at all, though its catalog selects {streams}. Some taps read a catalog only by another "
+        "flag: write --properties behind the tap's command in bridge.yaml, as in `tap: tap-x --properties`. What the "
+        f"tap said: `singer-bridge runs show {pipeline} --logs`"
+    )
 
 
 class Source:
@@ -310,8 +322,10 @@ class Source:
     def _ask_flag(self, catalog: Catalog) -> str:
         """The flag by which the tap takes its catalog, as its --help says.
 
-        If it knows both, it expects an older catalog, without metadata, in --properties.
+        If it knows both, it expects an older catalog, without metadata, in --properties; some read nothing else.
         """
+        if tap_package(self.argv[0])[0].lower() in _READ_PROPERTIES:
+            return "--properties"
         words = self._flags()
         older = not any(map(has_metadata, catalog["streams"]))
         return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"

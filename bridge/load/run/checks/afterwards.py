@@ -16,7 +16,7 @@ from bridge.load.run.planning.run_plan import RunPlan
 from bridge.load.run.result import Result
 from bridge.load.run.tap_reader import TapReader
 from bridge.load.slots.guard import log_based
-from bridge.load.tap.source import silent
+from bridge.load.tap.source import silent, unread
 from bridge.protocol.singer.catalog import Catalog
 from bridge.settings.commands import reload
 
@@ -44,8 +44,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
         judgement = loaded.judge(run.runs)
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
-    if not (catalog or result.streams or after.tables or is_piped):
-        result.warnings.append(silent(pipeline.name, run.source.declared))
+    if not (result.streams or after.tables or is_piped):
+        if catalog is None:
+            result.warnings.append(silent(pipeline.name, run.source.declared))
+        elif after.state is None:
+            result.warnings.append(unread(pipeline.name, catalog))
     if is_piped and reader.without_state:
         result.warnings.append(
             f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "
