@@ -8,7 +8,7 @@ from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
-from bridge.load.run.checks.not_extracted import not_extracted
+from bridge.load.run.checks.not_extracted import left_documents, not_extracted
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.plan import LoadPlan
@@ -25,8 +25,11 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end."""
     pipeline, catalog, before, is_piped = run.pipeline, run.catalog, run.snapshot, run.is_piped
     after = plan.committer.snapshot
-    missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
+    new = {name: counts.records for name, counts in result.streams.items() if name not in before.tables}
+    missing = not_extracted(catalog, new.keys())
     result.differ(*missing, *_expired(plan, catalog))
+    if not reader.is_partial:
+        result.differ(*left_documents(pipeline.name, catalog, new))
     result.warnings += came_again(plan.committer.log, plan.tables.streams, before, after)
     if not (plan.full or plan.backfill):
         say_null_keys(plan, run.runs, result, after)

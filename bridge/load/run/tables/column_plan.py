@@ -146,9 +146,16 @@ class ColumnPlan:
         return IncomingSchema(schema, tuple(left_out), null_times, self.metadata, self.statement, tuple(notes))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
+        """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does.
+
+        For tap-mongodb it is a time or anything else, as all of its times are.
+        """
         properties = schema.get("properties")
-        if not self.log_based or not isinstance(properties, dict) or DELETED_AT in properties:
+        if not self.log_based or not isinstance(properties, dict):
+            return schema
+        declared = properties.get(DELETED_AT)
+        either = declared.get("anyOf") if isinstance(declared, dict) else None
+        if DELETED_AT in properties and {} not in (either if isinstance(either, list) else ()):
             return schema
         return {**schema, "properties": {**properties, DELETED_AT: {"type": ["null", "string"], "format": "date-time"}}}
 

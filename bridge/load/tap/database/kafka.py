@@ -1,4 +1,4 @@
-"""What pipelinewise-tap-kafka leaves out in silence: a setting against it, and a look at the topic before it starts.
+"""The messages that pipelinewise-tap-kafka leaves out in silence: a setting against it, and a look before it starts.
 
 It commits to Kafka what it has printed, which may be ahead of the lake; and where an offset is no longer there, its
 driver goes on behind the newest message.
@@ -84,7 +84,7 @@ def _watermarks(program: str, settings: Mapping[str, Any], partitions: list[int]
     question = {"servers": servers, "group": group, "topic": topic, "partitions": partitions}
     argv = [python_of(program), ask_kafka.__file__]
     try:
-        done = subprocess.run(argv, input=dumps(question), capture_output=True, timeout=_LIMIT, check=True)
-        return {int(number): (int(first), int(end)) for number, (first, end) in loads(done.stdout).items()}
+        answer = subprocess.run(argv, input=dumps(question), capture_output=True, timeout=_LIMIT, check=True)
+        return {int(number): (int(first), int(end)) for number, (first, end) in loads(answer.stdout).items()}
     except (OSError, subprocess.SubprocessError, NotJson, TypeError, ValueError, AttributeError):
         return {}
