@@ -17,6 +17,8 @@ from tests.interop.loopback import free_port, started, wait_for
 from tests.interop.maven import java, maven_files
 
 VERSION = "4.1.1"
+TAP = "8.2.1"
+"""The version of pipelinewise-tap-kafka."""
 _CLIENT = Path(__file__).with_name("kafka_client.py")
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 _SETTINGS = """process.roles=broker,controller

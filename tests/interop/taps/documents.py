@@ -17,6 +17,8 @@ from tests.interop.maven import java, maven_files
 
 VERSION = "1.47.0"
 """Of mongo-java-server. MongoDB itself is in no registry that `make interop` reaches."""
+SINGER, WISE, MELTANO = "tap-mongodb==3.3.0", "pipelinewise-tap-mongodb==1.5.0", "meltanolabs-tap-mongodb==0.4.1"
+TAPS = ", ".join(one.replace("==", " ") for one in (SINGER, WISE, MELTANO))
 _HERE = Path(__file__).parent
 _USER, _PASSWORD = "reader", "correct horse"
 

@@ -20,7 +20,7 @@ import duckdb
 import pytest
 
 from tests.e2e.realtaps import Project, installed
-from tests.interop.taps.documents import Documents, documents
+from tests.interop.taps.documents import MELTANO, SINGER, WISE, Documents, documents
 
 pytestmark = pytest.mark.timeout(900)
 _OID = "bson.ObjectId('65{:022x}')"
@@ -54,19 +54,19 @@ def server(running: Documents) -> Documents:
 
 @pytest.fixture
 def singer(server: Documents, tmp_path: Path) -> Project:
-    tap = installed("tap-mongodb==3.3.0", "tap-mongodb")
+    tap = installed(SINGER, "tap-mongodb")
     return Project(tmp_path, tap, server.login | {"database": "admin"})
 
 
 @pytest.fixture
 def wise(server: Documents, tmp_path: Path) -> Project:
-    tap = installed("pipelinewise-tap-mongodb==1.5.0", "tap-mongodb")
+    tap = installed(WISE, "tap-mongodb")
     return Project(tmp_path, tap, server.login | {"database": "shop", "auth_database": "admin"})
 
 
 @pytest.fixture
 def meltano(server: Documents, tmp_path: Path) -> Project:
-    tap = installed("meltanolabs-tap-mongodb==0.4.1", "tap-mongodb")
+    tap = installed(MELTANO, "tap-mongodb")
     settings = {"mongodb_connection_string": server.url, "database": "shop", "datetime_conversion": "datetime_auto"}
     return Project(tmp_path, tap, settings, "INCREMENTAL")
 
