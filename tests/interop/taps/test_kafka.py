@@ -94,9 +94,13 @@ def test_each_message_is_a_row(shop: Project, broker: Kafka) -> None:
     """By partition and offset the log itself is in the lake, the message at the bookmark once."""
     set_up(shop, key_properties=["message_partition", "message_offset"])
     run(shop)
-    broker.send(shop.config["topic"], plain(0, 30))
-    run(shop)
-    assert differing(shop, broker, is_by_key=False) == [None]
+    # The tap sends no last STATE behind an empty message, so the third run has messages of the second again.
+    broker.send(
+        shop.config["topic"], [*plain(0, 30), *((n, "empty", text) for n, text in enumerate((None, "{}", "[]")))]
+    )
+    for _ in range(2):
+        run(shop)
+        assert differing(shop, broker, is_by_key=False) == [None]
 
 
 @pytest.mark.parametrize("begin", ["beginning", "earliest"])
@@ -118,7 +122,7 @@ def test_a_partition_that_was_empty(shop: Project, broker: Kafka) -> None:
     """By default the tap begins it at its newest message; a run after the first commit has all that came."""
     topic = shop.config["topic"] = f"{shop.config['topic']}-late"
     broker.topic(topic)
-    broker.send(topic, [(0, "first", "{}")])
+    broker.send(topic, [(0, "first", '{"i": 0}')])
     set_up(shop)
     run(shop)
     del shop.config["initial_start_time"]
