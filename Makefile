@@ -53,8 +53,9 @@ taps: .venv/ready
 		-m "slow or not slow" $(ARGS)
 
 # On loopback, kept in .interop/: MinIO and fake-gcs-server, built by Go; Azurite, from npm; Iceberg catalogs, connectors of
-# Spark, and Trino, from Maven; DuckDB, Spark, ClickHouse, Dagster, Airflow and dbt, from PyPI; docker compose, by Go, on
-# Debian's Docker engine. It needs Java 24 beside Java 17, and Maven; the engine needs root.
+# Spark, Trino, and Kafka and a server of MongoDB's protocol for taps, from Maven; DuckDB, Spark, ClickHouse, Dagster, Airflow
+# and dbt, from PyPI; docker compose, by Go, on Debian's Docker engine. It needs Java 24 beside Java 17, and Maven; the engine
+# needs root.
 # KILLS (50, of a catalog 20), SEED and LAKES as in tests/crash/README.md. At the end, also if a test failed, docs/stores.md
 # is written from what ran, now and before. ARGS="-k readers" runs one folder; a path would come beside all tests.
 interop: .venv/ready

@@ -47,3 +47,28 @@ def test_streams_and_batches_through_spark(project: Project) -> None:
     streams = json.loads(done.out)["streams"]
     assert (streams["b"]["records"], streams["b"]["rejected"]) == (30_001, 1)
     assert project.state() == {"n": 7}
+
+
+_BY_PROPERTIES = """#!/bin/sh
+case "$*" in
+  *--help*) echo "--config --catalog --properties --discover --state";;
+  *--discover*) echo '{"streams": [{"tap_stream_id": "users", "schema": {"type": "object", "properties": {"id":
+    {"type": "integer"}}}, "metadata": [{"breadcrumb": [], "metadata": {"table-key-properties": ["id"]}}]}]}';;
+  *--properties*) echo '{"type": "SCHEMA", "stream": "users", "schema": {"type": "object"}, "key_properties": ["id"]}'
+    echo '{"type": "RECORD", "stream": "users", "record": {"id": "7"}}';;
+esac
+"""
+
+
+def test_a_tap_that_ignores_its_catalog(project: Project) -> None:
+    """It ends well without a word: the run says which flag to write, and with that flag it loads."""
+    tap = project.folder / "tap-x"
+    tap.write_text(_BY_PROPERTIES)
+    tap.chmod(0o755)
+    for command, rows in ((str(tap), 0), (f"{tap} --properties", 1)):
+        pipeline = {"source": {"tap": command, "select": ["*"]}, "destination": {"bucket": "lake"}}
+        (project.folder / "bridge.yaml").write_text(json.dumps({"pipelines": {"shop": pipeline}}))
+        done = project.command("run", "shop", "--json", timeout=300)
+        assert (done.code, sum(one["records"] for one in done.json["streams"].values())) == (0, rows), done.err
+        advice = [text for text in done.json["warnings"] if f"Try source.tap: {tap} --properties" in text]
+        assert len(advice) == 1 - rows

@@ -77,6 +77,7 @@ def rows() -> dict[str, list[Row]]:
     from tests.interop.catalogs.nessie import Nessie
     from tests.interop.catalogs.reference import Reference
     from tests.interop.readers import trino, venvs
+    from tests.interop.taps import broker, documents
 
     # The product of a metastore is told by a jar, not by a server.
     metastore = Metastore.product.fget(None)  # type: ignore[attr-defined]
@@ -122,6 +123,18 @@ def rows() -> dict[str, list[Row]]:
                 f"ClickHouse, as chdb {venvs.CLICKHOUSE}",
                 "Parquet, Delta, Iceberg, each in a folder",
                 ("test_readers.py::test_clickhouse",),
+            ),
+        ],
+        "Sources": [
+            Row(
+                f"Kafka {broker.VERSION}, pipelinewise-tap-kafka {broker.TAP}",
+                "messages of all kinds, tombstones, removed messages, a new topic, kill -9",
+                ("test_kafka.py",),
+            ),
+            Row(
+                f"mongo-java-server {documents.VERSION}, {documents.TAPS}",
+                "all types of BSON, incremental, the oplog, ids of several types, kill -9",
+                ("test_mongodb.py",),
             ),
         ],
     }

@@ -1,10 +1,11 @@
-"""Settings without which a tap falsifies values: a run gives them to it beside the pipeline's own."""
+"""Settings without which a tap falsifies values or leaves out rows: a run gives them to it beside its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from bridge.load.tap.database.kafka import KAFKA_TAP, kafka_settings
 from bridge.load.tap.installed import tap_package
 
 _NAMES = "SET NAMES utf8mb4"
@@ -18,9 +19,12 @@ _SESSION = (
 """The statements that that tap sends to the server if its setting `session_sqls` is absent."""
 
 
-def session_settings(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def session_settings(program: str, settings: Mapping[str, Any], state: Any = None) -> dict[str, Any]:
     """The settings that this tap needs beside `settings`; a choice of characters that is made there stays."""
-    if tap_package(program)[0] != "pipelinewise-tap-mysql":
+    package = tap_package(program)[0].lower()
+    if package == KAFKA_TAP:
+        return kafka_settings(settings, state)
+    if package != "pipelinewise-tap-mysql":
         return {}
     session = settings.get("session_sqls", _SESSION)
     if not isinstance(session, list | tuple) or any("set names" in str(sql).lower() for sql in session):

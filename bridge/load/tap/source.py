@@ -17,6 +17,7 @@ from bridge.load.tap.catalog_overrides import overridden, wants_catalog
 from bridge.load.tap.catalog_store import CatalogStore, Declared, Discovery
 from bridge.load.tap.database.columns import SourceTables, read_tables
 from bridge.load.tap.database.connection import NotAsked
+from bridge.load.tap.database.kafka import KAFKA_TAP, refuse_gaps
 from bridge.load.tap.database.source_database import SourceDatabase
 from bridge.load.tap.digits import with_digits, with_new_digits
 from bridge.load.tap.installed import tap_package, tap_version
@@ -61,8 +62,8 @@ _FIRST_LIMIT = timedelta(minutes=2)
 _HELP_LIMIT = timedelta(seconds=20)
 _LONGEST_HELP = 1 << 18
 _CATALOG_FLAGS = ("--catalog", "--properties")
-_OLDER = frozenset({"pipelinewise-tap-s3-csv"})
-"""Packages whose --help knows both flags, while the program reads --properties only, and else ends well at once."""
+_READ_PROPERTIES = frozenset({KAFKA_TAP, "pipelinewise-tap-s3-csv"})
+"""Packages whose taps know both, and end well without a word if --properties is not there."""
 
 
 def home_folder(settings_file: Path | None) -> Path:
@@ -312,10 +313,12 @@ class Source:
     def _ask_flag(self, catalog: Catalog) -> str:
         """The flag by which the tap takes its catalog, as its --help says.
 
-        If it knows both, it expects an older catalog, without metadata, in --properties; a few taps any catalog.
+        If it knows both, it expects an older catalog, without metadata, in --properties; some read nothing else.
         """
+        if tap_package(self.argv[0])[0].lower() in _READ_PROPERTIES:
+            return "--properties"
         words = self._flags()
-        older = tap_package(self.argv[0])[0] in _OLDER or not any(map(has_metadata, catalog["streams"]))
+        older = not any(map(has_metadata, catalog["streams"]))
         return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
 
     def _flags(self) -> set[bytes]:
@@ -348,7 +351,10 @@ class Source:
     def start(self, catalog: Catalog | None, state: Any, log: Any, settings: Mapping[str, Any] | None = None) -> Tap:
         """The tap for one run, not yet started. `settings` override those of the pipeline."""
         flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
-        session = session_settings(self.argv[0], tap_settings(self.pipeline))
+        own = tap_settings(self.pipeline)
+        if tap_package(self.argv[0])[0].lower() == KAFKA_TAP:
+            refuse_gaps(self.argv[0], self.pipeline.name, own, state)
+        session = session_settings(self.argv[0], own, state)
         return self._tap(self.argv, log, {**session, **(settings or {})}, catalog=catalog, state=state, **flag)
 
 

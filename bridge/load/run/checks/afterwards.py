@@ -9,7 +9,7 @@ from bridge.lake.runs import Difference
 from bridge.load.run.checks.failure_hints import restarted
 from bridge.load.run.checks.forgotten import came_again
 from bridge.load.run.checks.marks import LoadedRun
-from bridge.load.run.checks.not_extracted import left_out, not_extracted, nothing_sent, without_rows
+from bridge.load.run.checks.not_extracted import left_documents, left_out, not_extracted, nothing_sent, without_rows
 from bridge.load.run.checks.null_keys import say_null_keys
 from bridge.load.run.checks.repeats import Seen
 from bridge.load.run.plan import LoadPlan
@@ -26,9 +26,12 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
     """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end."""
     pipeline, catalog, before, is_piped = run.pipeline, run.catalog, run.snapshot, run.is_piped
     after = plan.committer.snapshot
-    missing = not_extracted(catalog, result.streams.keys() - before.tables.keys())
+    new = {name: counts.records for name, counts in result.streams.items() if name not in before.tables}
+    missing = not_extracted(catalog, new.keys())
     empty = {name for name, count in result.streams.items() if not (count.records or _has_rows(after, name))}
     result.differ(*missing, *without_rows(catalog, empty), *_expired(plan, catalog))
+    if not reader.is_partial:
+        result.differ(*left_documents(pipeline.name, catalog, new))
     if plan.scratch.tap_log.exists():
         with plan.scratch.tap_log.open("rb") as log:
             result.differ(*left_out(log, result.streams.keys(), pipeline))
@@ -50,10 +53,10 @@ def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -
         result.marks |= judgement.marks
         result.warnings += judgement.warnings
     if not (result.streams or after.tables or is_piped):
-        if catalog:
-            result.differ(*nothing_sent(catalog, pipeline.source.argv))
-        else:
+        if catalog is None:
             result.warnings.append(silent(pipeline.name, run.source.declared))
+        elif after.state is None:
+            result.differ(*nothing_sent(catalog, pipeline.source.argv))
     if is_piped and reader.without_state:
         result.warnings.append(
             f"the tap sent rows and no STATE: {', '.join(reader.without_state)}. If it died, its next attempt sends "

@@ -21,6 +21,8 @@ from bridge.protocol.singer.messages import Schema
 from bridge.settings.sql.transform import Statement
 
 _WORDS = (re.compile(r"([A-Z]+)([A-Z][a-z])"), re.compile(r"([a-z0-9])([A-Z])"))
+_MORE = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+"""Where a SCHEMA may have properties beside its own."""
 _BETWEEN = re.compile(r"[\s.\-]+")
 
 
@@ -124,7 +126,7 @@ class ColumnPlan:
 
         Raises `SettingsError` for a key that would be left out, `DataError` for a SCHEMA that cannot be read.
         """
-        columns = from_singer(self._with_deletions(message.schema), never_null)
+        columns = from_singer(_with_key(self._with_deletions(message.schema), message.key_properties or ()), never_null)
         fields = [each for each in columns.arrow if each.name != EXTRA]
         needed = {
             *keys,
@@ -144,9 +146,16 @@ class ColumnPlan:
         return IncomingSchema(schema, tuple(left_out), null_times, self.metadata, self.statement, tuple(notes))
 
     def _with_deletions(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does."""
+        """The SCHEMA with the column of deletions, which tap-mysql sends without having said that it does.
+
+        For tap-mongodb it is a time or anything else, as all of its times are.
+        """
         properties = schema.get("properties")
-        if not self.log_based or not isinstance(properties, dict) or DELETED_AT in properties:
+        if not self.log_based or not isinstance(properties, dict):
+            return schema
+        declared = properties.get(DELETED_AT)
+        either = declared.get("anyOf") if isinstance(declared, dict) else None
+        if DELETED_AT in properties and {} not in (either if isinstance(either, list) else ()):
             return schema
         return {**schema, "properties": {**properties, DELETED_AT: {"type": ["null", "string"], "format": "date-time"}}}
 
@@ -188,6 +197,15 @@ class ColumnPlan:
         for name in self.rename:
             if name not in names:
                 yield f"{self.stream}: there is no column {name} to rename"
+
+
+def _with_key(schema: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The SCHEMA with the key that the tap names, as text if it says no type of it, as tap-mongodb of its `_id`."""
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict) or not _MORE.isdisjoint(schema) or schema.get("additionalProperties") is False:
+        return schema
+    undeclared = {key: {"type": "string"} for key in keys if key not in properties}
+    return {**schema, "properties": {**undeclared, **properties}} if undeclared else schema
 
 
 def _renamed(field: pa.Field, name: str) -> pa.Field:

@@ -30,7 +30,7 @@ class MySqlConnection:
 
     def __init__(self, program: str, config: dict[str, Any]) -> None:
         """`program` is the tap's, `config` its settings. Raises `NotAsked`."""
-        argv, pipe = [_python(program), ask_mysql.__file__], subprocess.PIPE
+        argv, pipe = [python_of(program), ask_mysql.__file__], subprocess.PIPE
         quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is for us
         try:
             self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, bufsize=0, **quiet)
@@ -84,7 +84,7 @@ class MySqlConnection:
         raise NotAsked("the tap's Python gave no answer")
 
 
-def _python(program: str) -> str:
+def python_of(program: str) -> str:
     """The Python beside the tap's program, which has its driver; otherwise ours, which may have one."""
     place = Path(shutil.which(program) or program)
     with suppress(OSError):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.errors import SettingsError
+from bridge.errors import DataError, SettingsError
 from bridge.lake.log import Snapshot
 from bridge.load.run.streams import Streams
 from bridge.load.run.tables.column_plan import ColumnPlan, IncomingSchema, snake_case
@@ -98,6 +98,24 @@ def test_names_are_given_by_hand_first_then_by_the_style() -> None:
         "user_name": "userName",
         "user_name_2": "user_name",
     }
+
+
+def test_a_key_that_the_schema_does_not_declare_is_text() -> None:
+    """tap-mongodb names `_id` and says no type of it. A SCHEMA that allows no other properties is refused."""
+    columns = incoming(ColumnPlan("users"), Schema("users", {"type": "object"}, ["_id"], [])).columns.arrow
+    assert (columns.names, columns.field("_id").type) == (["_id"], pa.string())
+    strict = Schema("users", {"properties": {"name": TEXT}, "additionalProperties": False}, ["_id"], [])
+    with pytest.raises(DataError, match="key property is not in the schema"):
+        incoming(ColumnPlan("users"), strict)
+
+
+def test_a_mark_of_deletion_that_may_be_anything_is_a_time() -> None:
+    """tap-mongodb declares all of its times as a time or anything."""
+    either = {"anyOf": [{"type": "string", "format": "date-time"}, {}]}
+    message = said({"name": TEXT, "at": either, "_sdc_deleted_at": either})
+    columns = incoming(ColumnPlan("users", log_based=True), message).columns.arrow
+    assert columns.field("_sdc_deleted_at").type == pa.timestamp("us", "UTC")
+    assert columns.field("at").type == pa.string()
 
 
 @pytest.mark.parametrize("log_based", [False, True])

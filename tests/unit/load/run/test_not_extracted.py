@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.load.run.checks.not_extracted import not_extracted, nothing_sent, without_rows
+from bridge.load.run.checks.not_extracted import left_documents, not_extracted, nothing_sent, without_rows
 
 _CATALOG: Any = {
     "streams": [
@@ -105,3 +105,16 @@ def test_a_tap_that_did_not_read_its_catalog() -> None:
     )
     assert (said.stream, said.kind) == ("t", "nothing_sent")
     assert said.text.endswith("Try source.tap: tap-x -v --properties")
+
+
+@pytest.mark.parametrize(
+    ("method", "records", "left"), [("FULL_TABLE", 89, [11]), ("FULL_TABLE", 90, []), ("INCREMENTAL", 9, [])]
+)
+def test_documents_that_a_full_table_leaves_out(method: str, records: int, left: list[int]) -> None:
+    """MongoDB's tap counts a collection; far fewer documents in its first load are a difference, with what to type."""
+    facts = {"table-key-properties": ["_id"], "row-count": 100, "replication-method": method}
+    entry = {"tap_stream_id": "shop-users", "stream": "users", "schema": {"type": "object"}}
+    catalog: Any = {"streams": [entry | {"metadata": [{"breadcrumb": [], "metadata": facts}]}]}
+    differences = list(left_documents("p", catalog, {"users": records}))
+    assert [one.rows for one in differences] == left
+    assert all("`singer-bridge run p --full -s users` loads all" in one.text for one in differences)

@@ -34,3 +34,15 @@ def test_a_choice_in_the_settings_stays(program: str) -> None:
     assert session_settings(program, {"session_sqls": ["set names latin1"]}) == {}
     assert session_settings(program, {"session_sqls": "SET x = 1"}) == {}
     assert session_settings("/bin/sh", {}) == {}
+
+
+def test_kafka_begins_where_no_message_is_left_out(program: str) -> None:
+    """Its own offsets may be ahead of the lake; a partition without a bookmark is new once others have one."""
+    package = next(Path(program).parents[1].glob("lib/*/*/*.dist-info"))
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pipelinewise-tap-kafka\nVersion: 8.2.1\n")
+    state = {"bookmarks": {"orders": {"partition_0": {"partition": 0, "offset": 5}}}}
+    beginning = {"initial_start_time": "beginning"}
+    assert session_settings(program, {"topic": "orders", "initial_start_time": "earliest"}) == beginning
+    assert session_settings(program, {"topic": "orders"}, state) == beginning
+    assert session_settings(program, {"topic": "orders"}) == {}
+    assert session_settings(program, {"topic": "orders", "initial_start_time": "2026-01-01"}, state) == {}
