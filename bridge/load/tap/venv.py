@@ -229,7 +229,7 @@ def _remedy(output: str) -> str:
         return (
             "there is no such Python here, and none can be fetched: install it, or give its path, as in --python PATH"
         )
-    if _OTHER_PYTHON.search(output):
+    if _OTHER_PYTHON.search(" ".join(output.split())):  # uv folds its lines at the width of the terminal
         return (
             f"it does not go with Python {sys.version_info[0]}.{sys.version_info[1]}, which runs singer-bridge; name "
             "another one at the end of pip_url, as in `pip_url: tap-x --python 3.12`"
