@@ -36,7 +36,7 @@ lint: .venv/ready
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-# KILLS, SEED, LAKES, LANES, SOAK_MINUTES, SIGNALS, ROUNDS, SCHEDULES and JOBS are explained in tests/crash/README.md.
+# KILLS, SEED, LAKES, LANES, SOAK_MINUTES, SIGNALS, ROUNDS, WORLD, SCHEDULES and JOBS are explained in tests/crash/README.md.
 crash: .venv/ready
 	$(PYTEST) tests/crash tests/unit/protocol/decode/test_native.py tests/unit/load/run/test_replay_guard.py tests/unit/load/views tests/test_packaging.py \
 		$(addprefix tests/e2e/test_, class_archive.py cluster.py formats.py history.py lookback.py many.py run.py service.py shared.py \
