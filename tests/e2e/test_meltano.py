@@ -213,6 +213,14 @@ def by_batches(postgres: DemoServer, files: Path) -> tuple[dict[str, Any], str, 
     return tap, "orders", environ | {"TAP_ADBC_BATCH_CONFIG_STORAGE_ROOT": files.as_uri()}
 
 
+def add_incremental(shop: Meltano, tap: dict[str, Any], stream: str) -> None:
+    """Add a tap to the project that sends the stream by what changed."""
+    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
+    tap |= {"select": [f"{stream}.*"], "metadata": {stream: method}}
+    plugins = yaml.safe_load((shop.folder / "meltano.yml").read_text())["plugins"]
+    shop.edit(plugins={**plugins, "extractors": [*plugins["extractors"], tap]})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [by_records, by_batches])
 def test_postgres_twice_by_what_changed(
@@ -221,10 +229,7 @@ def test_postgres_twice_by_what_changed(
     """Rows are the database's, also those that it changed between two runs, and both sides have one STATE."""
     psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
     tap, stream, environ = sent(postgres, tmp_path)
-    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
-    tap |= {"select": [f"{stream}.*"], "metadata": {stream: method}}
-    plugins = yaml.safe_load((shop.folder / "meltano.yml").read_text())["plugins"]
-    shop.edit(plugins={**plugins, "extractors": [*plugins["extractors"], tap]})
+    add_incremental(shop, tap, stream)
     lake = tmp_path / "lake"
     one = shop.having("postgres", TARGET_BRIDGE_BUCKET=str(lake), TARGET_BRIDGE_LOAD_METHOD="upsert", **environ)
     changed = "update orders set price = -1, updated_at = '2024-03-01' where id % 7 = 0"
@@ -250,10 +255,7 @@ def test_versions_of_masked_rows(shop: Meltano, postgres: DemoServer, tmp_path: 
     """Each version that PostgreSQL had at a run, its text hashed: Meltano loses the dots of such settings."""
     psycopg = pytest.importorskip("psycopg", reason="needs the extra [demo]")
     tap, stream, environ = by_records(postgres, tmp_path)
-    method = {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}
-    tap |= {"select": [f"{stream}.*"], "metadata": {stream: method}}
-    plugins = yaml.safe_load((shop.folder / "meltano.yml").read_text())["plugins"]
-    shop.edit(plugins={**plugins, "extractors": [*plugins["extractors"], tap]})
+    add_incremental(shop, tap, stream)
     lake, key = tmp_path / "lake", "0123456789abcdef0123456789abcdef"
     wishes: dict[str, Any] = {
         "mask": {"*.item": "hash"},

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridge.load.tap.database.kafka import KAFKA_TAP, kafka_settings
-from bridge.load.tap.installed import tap_package
 
 _NAMES = "SET NAMES utf8mb4"
 """pipelinewise-tap-mysql connects with `utf8`, which in MySQL has three bytes a character: an emoji comes as `?`."""
@@ -19,9 +18,8 @@ _SESSION = (
 """The statements that that tap sends to the server if its setting `session_sqls` is absent."""
 
 
-def session_settings(program: str, settings: Mapping[str, Any], state: Any = None) -> dict[str, Any]:
-    """The settings that this tap needs beside `settings`; a choice of characters that is made there stays."""
-    package = tap_package(program)[0].lower()
+def session_settings(package: str, settings: Mapping[str, Any], state: Any = None) -> dict[str, Any]:
+    """The settings that a package's tap needs beside `settings`; a choice of characters that is made there stays."""
     if package == KAFKA_TAP:
         return kafka_settings(settings, state)
     if package != "pipelinewise-tap-mysql":

@@ -315,11 +315,15 @@ class Source:
 
         If it knows both, it expects an older catalog, without metadata, in --properties; some read nothing else.
         """
-        if tap_package(self.argv[0])[0].lower() in _READ_PROPERTIES:
+        if self._package() in _READ_PROPERTIES:
             return "--properties"
         words = self._flags()
         older = not any(map(has_metadata, catalog["streams"]))
         return "--properties" if b"--properties" in words and (older or b"--catalog" not in words) else "--catalog"
+
+    def _package(self) -> str:
+        """The name of the tap's package in small letters; one of PyPI may be written in either."""
+        return tap_package(self.argv[0])[0].lower()
 
     def _flags(self) -> set[bytes]:
         """The flags that the tap's --help names."""
@@ -351,10 +355,10 @@ class Source:
     def start(self, catalog: Catalog | None, state: Any, log: Any, settings: Mapping[str, Any] | None = None) -> Tap:
         """The tap for one run, not yet started. `settings` override those of the pipeline."""
         flag = {"catalog_flag": self._catalog_flag(catalog)} if catalog is not None else {}
-        own = tap_settings(self.pipeline)
-        if tap_package(self.argv[0])[0].lower() == KAFKA_TAP:
+        own, package = tap_settings(self.pipeline), self._package()
+        if package == KAFKA_TAP:
             refuse_gaps(self.argv[0], self.pipeline.name, own, state)
-        session = session_settings(self.argv[0], own, state)
+        session = session_settings(package, own, state)
         return self._tap(self.argv, log, {**session, **(settings or {})}, catalog=catalog, state=state, **flag)
 
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from bridge.lake.runs import Difference
+from bridge.load.run.tables.undeclared import listed
 from bridge.load.tap.digits import digits_of
 from bridge.protocol.schema.valid import MAX_DIGITS
 from bridge.protocol.singer.catalog import (
@@ -23,7 +24,7 @@ from bridge.protocol.singer.catalog import (
     selected_streams,
 )
 from bridge.protocol.singer.replication import yaml_text
-from bridge.settings.commands import reload
+from bridge.settings.commands import full_run, reload
 from bridge.settings.options import Pipeline
 
 _OF_A_DOUBLE = 15
@@ -140,30 +141,26 @@ def left_out(log: Iterable[bytes], streams: Collection[str], pipeline: Pipeline)
         elif table and (match := _SKIPPED.search(line)) and not _EMPTY.search(line):
             skipped.setdefault(table, {})[_text(match["file"] or match["other"])] = None
     for stream in sorted(ignored.keys() & set(streams)):
-        yield Difference(stream, "ignored_fields", _of_fields(ignored[stream], stream, pipeline))
+        yield Difference(stream, "ignored_fields", _of_fields(listed([*ignored[stream]], _NAMED), stream, pipeline))
     for stream in sorted(skipped.keys() & set(streams)):
-        yield Difference(stream, "skipped_file", _of_files(skipped[stream], stream, pipeline), len(skipped[stream]))
+        files = listed([*skipped[stream]], _NAMED)
+        yield Difference(stream, "skipped_file", _of_files(files, stream, pipeline), len(skipped[stream]))
 
 
-def _of_fields(names: Collection[str], stream: str, pipeline: Pipeline) -> str:
+def _of_fields(names: str, stream: str, pipeline: Pipeline) -> str:
     return (
-        f"the source has {_listed(names)}, which the tap's catalog does not, so the tap left the values out. If "
+        f"the source has {names}, which the tap's catalog does not, so the tap left the values out. If "
         f"`singer-bridge discover {pipeline.name}` does not find them, add them to the schema in the catalog; then "
         f"{reload(pipeline, [stream])}"
     )
 
 
-def _of_files(names: Collection[str], stream: str, pipeline: Pipeline) -> str:
+def _of_files(names: str, stream: str, pipeline: Pipeline) -> str:
     return (
-        f"the tap could not read {_listed(names)} and went on: its bookmark is past them, so no later run reads them. "
+        f"the tap could not read {names} and went on: its bookmark is past them, so no later run reads them. "
         f"`singer-bridge runs show {pipeline.name} --logs` says why; mend them, then write them anew, so that they are "
         f"newer than the bookmark, or {reload(pipeline, [stream])}"
     )
-
-
-def _listed(names: Collection[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(list(names)[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _text(value: bytes) -> str:
@@ -186,6 +183,6 @@ def left_documents(pipeline: str, catalog: Catalog | None, new: Mapping[str, int
             text = (
                 f"{new[name]:,} documents came, and the tap counted {count:,}: it leaves out those whose `_id` has "
                 "another type than the greatest `_id`. Set `replication_method: INCREMENTAL, replication_key: _id` for "
-                f"the stream, then `singer-bridge run {pipeline} --full -s {shlex.quote(name)}` loads all of them"
+                f"the stream, then `{full_run(pipeline, [name])}` loads all of them"
             )
             yield Difference(name, "row_count", text, count - new[name])

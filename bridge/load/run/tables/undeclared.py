@@ -13,9 +13,10 @@ from bridge.settings.options import Pipeline
 _LISTED = 8
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+def listed(names: Sequence[str], most: int = _LISTED) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[str]:
@@ -28,16 +29,16 @@ def outlook(plans: Iterable[StreamPlan], *, merged_before: bool = True) -> list[
     if merged and merged_before:
         lines.append(
             f"nobody says how these are replicated, so each run may extract all of their rows, and merges them by key: "
-            f"{_listed(merged)}. Rows that are deleted in the source stay; with replication_method: FULL_TABLE they go"
+            f"{listed(merged)}. Rows that are deleted in the source stay; with replication_method: FULL_TABLE they go"
         )
     if parts and merged_before:
         lines.append(
-            f"the tap sends only the rows whose parent changed, so they are merged by key: {_listed(parts)}. Rows that "
+            f"the tap sends only the rows whose parent changed, so they are merged by key: {listed(parts)}. Rows that "
             f"are deleted in the source stay. If it does send all of them each time: {_whole(parts[0])}"
         )
     if added:
         lines.append(
-            f"nobody says how these are replicated, and they have no key: {_listed(added)}. A second run would add the "
+            f"nobody says how these are replicated, and they have no key: {listed(added)}. A second run would add the "
             f"same rows again, and is refused until bridge.yaml says it: {_decision(added[0])}"
         )
     return lines
@@ -67,4 +68,4 @@ def refusal(pipeline: Pipeline, streams: Sequence[str], *, piped: bool = False) 
         "  # {key_properties: [COLUMN]}: each row is there once by that key",
     ]
     what = "this run would add the same rows once more"
-    return SettingsError(what, hint="\n".join(hint), streams=_listed(streams))
+    return SettingsError(what, hint="\n".join(hint), streams=listed(streams))

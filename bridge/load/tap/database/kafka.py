@@ -15,6 +15,7 @@ from bridge.errors import TapError
 from bridge.exact_json import NotJson, dumps, loads
 from bridge.load.tap.database import ask_kafka
 from bridge.load.tap.database.mysql import python_of
+from bridge.settings.commands import full_run
 
 KAFKA_TAP = "pipelinewise-tap-kafka"
 _LIMIT = 60
@@ -50,7 +51,7 @@ def refuse_gaps(program: str, pipeline: str, settings: Mapping[str, Any], state:
                 bookmark=offsets[number],
                 end=end,
                 hint=f"to add all that it has now: singer-bridge state clear {pipeline} -s {shlex.quote(topic)}; to "
-                f"replace the table by it: singer-bridge run {pipeline} --full -s {shlex.quote(topic)}",
+                f"replace the table by it: {full_run(pipeline, [topic])}",
             )
         if first > offsets[number] + 1:
             removed[number] = first

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bridge.load.tap.installed import tap_package
 from bridge.load.tap.session_settings import session_settings
+
+
+def needed(program: str, settings: dict[str, Any], state: Any = None) -> dict[str, Any]:
+    """The settings of a program's package."""
+    return session_settings(tap_package(program)[0].lower(), settings, state)
 
 
 @pytest.fixture
@@ -23,17 +30,17 @@ def program(tmp_path: Path) -> str:
 
 def test_mysql_speaks_of_all_characters(program: str) -> None:
     """The tap's own statements come first, then the one that lets an emoji through."""
-    own = session_settings(program, {})["session_sqls"]
+    own = needed(program, {})["session_sqls"]
     assert own[0] == 'SET @@session.time_zone="+0:00"'
     assert own[-1] == "SET NAMES utf8mb4"
-    assert session_settings(program, {"session_sqls": ["SET x = 1"]}) == {"session_sqls": ["SET x = 1", own[-1]]}
+    assert needed(program, {"session_sqls": ["SET x = 1"]}) == {"session_sqls": ["SET x = 1", own[-1]]}
 
 
 def test_a_choice_in_the_settings_stays(program: str) -> None:
     """Whoever names the characters, or writes what no list is, is left alone; so is every other tap."""
-    assert session_settings(program, {"session_sqls": ["set names latin1"]}) == {}
-    assert session_settings(program, {"session_sqls": "SET x = 1"}) == {}
-    assert session_settings("/bin/sh", {}) == {}
+    assert needed(program, {"session_sqls": ["set names latin1"]}) == {}
+    assert needed(program, {"session_sqls": "SET x = 1"}) == {}
+    assert needed("/bin/sh", {}) == {}
 
 
 def test_kafka_begins_where_no_message_is_left_out(program: str) -> None:
@@ -42,7 +49,7 @@ def test_kafka_begins_where_no_message_is_left_out(program: str) -> None:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pipelinewise-tap-kafka\nVersion: 8.2.1\n")
     state = {"bookmarks": {"orders": {"partition_0": {"partition": 0, "offset": 5}}}}
     beginning = {"initial_start_time": "beginning"}
-    assert session_settings(program, {"topic": "orders", "initial_start_time": "earliest"}) == beginning
-    assert session_settings(program, {"topic": "orders"}, state) == beginning
-    assert session_settings(program, {"topic": "orders"}) == {}
-    assert session_settings(program, {"topic": "orders", "initial_start_time": "2026-01-01"}, state) == {}
+    assert needed(program, {"topic": "orders", "initial_start_time": "earliest"}) == beginning
+    assert needed(program, {"topic": "orders"}, state) == beginning
+    assert needed(program, {"topic": "orders"}) == {}
+    assert needed(program, {"topic": "orders", "initial_start_time": "2026-01-01"}, state) == {}
