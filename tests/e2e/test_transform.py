@@ -205,7 +205,7 @@ sys.exit(main(["run", "smoke", "--timeout", "40s", "--no-progress"]))
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("struck", "reason"),
-    [("SIGKILL", "Spark ended while it looked at a transform"), ("SIGSTOP", "the run took longer than its time-out")],
+    [("SIGKILL", "Spark's JVM is gone"), ("SIGSTOP", "the run took longer than its time-out")],
 )
 def test_a_jvm_that_dies_or_hangs_while_it_looks_at_a_transform(project: Project, struck: str, reason: str) -> None:
     """The run ends with what to do, within its time; nothing is committed, no Java is left, the next run loads all."""

@@ -231,8 +231,7 @@ class Engine:
                 self._lookups.rows(lookup)  # not while a batch is on its way: the run says what is wrong with it
             return made
         except (Py4JError, OSError) as error:
-            hint = "the system may have killed it, for want of memory: `singer-bridge runs show --logs`; run again"
-            raise EngineError("Spark ended while it looked at a transform", hint=hint, stream=stream) from error
+            raise self._explained(error) from error
 
     def transform(
         self,
@@ -388,5 +387,5 @@ class Engine:
         self._finished.put(Finished(batch, reports))
 
     def _explained(self, error: BaseException) -> BridgeError:
-        code = self._session.exit_code() if self._session else None
+        code = self._session.exit_code(error) if self._session else None
         return of_spark(error, self._log, self._context.spool, code)

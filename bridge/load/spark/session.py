@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -23,6 +24,9 @@ from bridge.load.spark.shipping import ship
 
 _QUERY_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Where pyspark prints a statement's error, with Java's stack, before it raises it. We report what it raises."""
+
+_ENDS = 10.0
+"""Seconds in which a JVM whose socket broke has ended: the system takes back its memory first."""
 
 
 class Session:
@@ -58,12 +62,12 @@ class Session:
             hint = (named if "UnknownHostException" in cause else "") + tail(log)
             raise EngineError("Spark did not start", hint=hint, cause=cause) from error
 
-    def exit_code(self) -> int | None:
-        """The JVM's exit code, None while it lives. Its socket breaks an instant before it ends."""
+    def exit_code(self, error: BaseException) -> int | None:
+        """The JVM's exit code, None while it lives. Its socket, which may be the `error`, breaks before it ends."""
         if not self._process:
             return None
         try:
-            return int(self._process.wait(timeout=0.5))
+            return int(self._process.wait(timeout=_ENDS if isinstance(error, (Py4JNetworkError, OSError)) else 0.5))
         except subprocess.TimeoutExpired:
             return None
 
