@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -12,9 +12,50 @@ import duckdb
 import bridge
 from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
+from bridge.read.query.pipelines import log_of
+from bridge.read.query.snapshot import TablesAt
 from bridge.settings.sql.view import read_view
 from tests.support.view_formats import check_own_logs
 from tests.support.window_oracle import check_closed, in_order, still_there
+
+
+class AtCommit:
+    """The tables of one commit, and DuckDB's answers over them. Each table is read once."""
+
+    def __init__(self, uri: str, pipeline: str, n: int) -> None:
+        self._read = TablesAt.of(log_of(open_storage(uri), pipeline), n)
+        self.tables = self._read.snapshot.tables
+        self._answers = _duckdb().cursor()
+        self._known: set[str] = set()
+
+    def ask(self, table: str, query: str) -> list[Any]:
+        """The rows that a query over one of the tables gives."""
+        if table not in self._known:
+            # A whole table: DuckDB may wait for ever for a dataset whose files Python opens.
+            self._answers.register(table, self._read.dataset(table).to_table())
+            self._known.add(table)
+        return self._answers.execute(query).fetchall()
+
+    def both(self, name: str, query: str) -> tuple[list[Any], list[Any]]:
+        """The visible rows of a view, and those that its SELECT gives over the stream's table."""
+        view = read_view(name, query)
+        columns = ", ".join(f'"{column}"' for column in view.columns)
+        stored = self.ask(name, f'SELECT {columns} FROM "{name}"')
+        selected = self.ask(view.stream, _in_duckdb(query, view.stream))
+        return in_order(stored), in_order(still_there(self.tables[name].watermark, view, selected))
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One database for all; each who asks has a cursor, and so temporary tables, of their own."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
+    connection.execute("CREATE MACRO timestamp_seconds(x) AS to_timestamp(x)")
+    # Of rows that tie for the first place its own take any; a view takes the least value, or the greatest.
+    connection.execute("CREATE MACRO min_by(x, y) AS arg_min(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
+    connection.execute("CREATE MACRO max_by(x, y) AS arg_max(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
+    return connection
 
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
@@ -25,25 +66,7 @@ def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
 
 def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[list[Any], list[Any]]:
     """The visible rows of a view at commit `n`, and those that its SELECT gives over the stream's table."""
-    view = read_view(name, query)
-    columns = ", ".join(f'"{column}"' for column in view.columns)
-    stored = _asked(uri, pipeline, n, name, f'SELECT {columns} FROM "{name}"')
-    selected = _asked(uri, pipeline, n, view.stream, _in_duckdb(query, view.stream))
-    return in_order(stored), in_order(still_there(uri, pipeline, n, view, selected))
-
-
-def _asked(uri: str, pipeline: str, n: int, table: str, query: str) -> list[Any]:
-    """DuckDB's answer over a table at commit `n`."""
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("CREATE MACRO count_if(c) AS count(CASE WHEN c THEN 1 END)")  # its own is NULL where all are
-        connection.execute("CREATE MACRO timestamp_seconds(x) AS to_timestamp(x)")
-        # Of rows that tie for the first place its own take any; a view takes the least value, or the greatest.
-        connection.execute("CREATE MACRO min_by(x, y) AS arg_min(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
-        connection.execute("CREATE MACRO max_by(x, y) AS arg_max(x, row(y, x)) FILTER (WHERE y IS NOT NULL)")
-        # A whole table: DuckDB may wait for ever for a dataset whose files Python opens.
-        connection.register(table, bridge.Lake(uri, at=n).table(pipeline, table).to_table())
-        return connection.execute(query).fetchall()
+    return AtCommit(uri, pipeline, n).both(name, query)
 
 
 def _in_duckdb(query: str, stream: str) -> str:
@@ -64,17 +87,13 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
     voids = [record for record in log.history(head, fences=False) if record.voids is not None]
     taken_back = {n for record in voids for n in range(record.voids or 0, record.n)}  # and the fence in between
     for n in (n for n in range(first, head + 1) if n not in taken_back):
+        at = AtCommit(uri, pipeline, n)
         for name, query in views_at(uri, pipeline, n).items():
-            stored, selected = rows_of(uri, pipeline, n, name, query)
+            stored, selected = at.both(name, query)
             assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
             counts[name] = counts.get(name, 0) + 1
             if (view := read_view(name, query)).closes:
-                check_closed(
-                    Log(open_storage(uri), pipeline),
-                    n,
-                    view,
-                    partial(_asked, uri, pipeline),
-                    query=_in_duckdb(query, view.stream),
-                )
+                before = AtCommit(uri, pipeline, n - 1)
+                check_closed(log.record(n), before, at, view, _in_duckdb(query, view.stream))
         check_own_logs(log, n)
     return counts

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Protocol
 
-from bridge.lake.log import Log
-from bridge.lake.storage import open_storage
+from bridge.lake.records import CommitRecord, Watermark
 from bridge.settings.sql.view import View
 from bridge.settings.sql.window import words_of
 
@@ -16,44 +15,46 @@ Rows = list[tuple[Any, ...]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def still_there(uri: str, pipeline: str, n: int, view: View, selected: Rows) -> Rows:
-    """Of the rows that a view's SELECT gives, those whose window is kept after commit `n`."""
-    mark = Log(open_storage(uri), pipeline).snapshot(n).tables[view.name].watermark
+class Tables(Protocol):
+    """The tables of one commit, and the answers to queries over them."""
+
+    tables: Mapping[str, Any]
+
+    def ask(self, table: str, query: str, /) -> Rows: ...
+
+
+def still_there(mark: Watermark | None, view: View, selected: Rows) -> Rows:
+    """Of the rows that a view's SELECT gives, those whose window is kept at this watermark."""
     until = view.window.expired(mark.latest) if view.window and mark else None
     return [row for row in selected if until is None or _end(view, row) > until]
 
 
-def check_closed(log: Log, n: int, view: View, ask: Callable[[int, str, str], Rows], query: str) -> None:
-    """Hold the windows that commit `n` closed against what the view's SELECT, as `query`, gives after it.
+def check_closed(record: CommitRecord | None, before: Tables, now: Tables, view: View, query: str) -> None:
+    """Hold the windows that a commit closed against what the view's SELECT, as `query`, gives after it."""
 
-    `ask` has DuckDB's answer to a query over a table at a commit.
-    """
-
-    def closed(at: int) -> Rows:
+    def closed(at: Tables) -> Rows:
         columns = ", ".join(f'"{column}"' for column in view.columns)
-        is_there = view.closes in log.snapshot(at).tables
-        return ask(at, view.closes, f'SELECT {columns} FROM "{view.closes}"') if is_there else []
+        return at.ask(view.closes, f'SELECT {columns} FROM "{view.closes}"') if view.closes in at.tables else []
 
-    before, now = (log.snapshot(one).tables for one in (n - 1, n))
-    rows, record = closed(n), log.record(n)
+    rows = closed(now)
     keys = [[row[view.columns.index(key)] for key in view.keys] for row in rows]
     assert len(keys) == len(set(map(repr, keys))), f"{view.name}: a window closed twice"
     change = next((one for one in record.tables if one.stream == view.name), None) if record else None
     if record is None or record.kind != "data" or change is None:
         return
     assert change.watermark and change.watermark.closed is not None
-    of_view, of_closed = before.get(view.name), before.get(view.closes)
-    begins = of_closed is None or not _follows(of_view, view) or of_closed.schema != now[view.closes].schema
+    of_view, of_closed = before.tables.get(view.name), before.tables.get(view.closes)
+    begins = of_closed is None or not _follows(of_view, view) or of_closed.schema != now.tables[view.closes].schema
     after = None if begins or not of_view or not of_view.watermark else of_view.watermark.closed
     if of_view and of_view.watermark and not begins:
         assert of_view.watermark.latest <= change.watermark.latest
         assert after is None or after <= change.watermark.closed
-    earlier = [] if begins else closed(n - 1)
+    earlier = [] if begins else closed(before)
     came = [row for row in rows if row not in earlier]
     assert len(came) == len(rows) - len(earlier), f"{view.name}: a closed window changed"
     ends = (change.watermark.closed, -math.inf if after is None else after)
-    due = [row for row in ask(n, view.stream, query) if ends[1] < _end(view, row) <= ends[0]]
-    assert in_order(came) == in_order(due), f"{view.name}: closed at commit {n}: {came[:5]} != {due[:5]}"
+    due = [row for row in now.ask(view.stream, query) if ends[1] < _end(view, row) <= ends[0]]
+    assert in_order(came) == in_order(due), f"{view.name}: closed at commit {record.n}: {came[:5]} != {due[:5]}"
 
 
 def in_order(rows: Rows) -> Rows:
