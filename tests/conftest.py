@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from bridge.load.spark.jvm.archive_maker import make_in_background
 from bridge.load.spark.jvm.class_archive import VARIABLE
-from tests.support.durations import Durations
+from tests.support.durations import Durations, seconds_by_file
 from tests.support.s3server import S3Server
 
 if TYPE_CHECKING:
@@ -57,17 +58,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if version("pyspark").startswith("4.0."):  # it leaves sockets to the garbage collector
+        ignored = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+        config.addinivalue_line("filterwarnings", ignored)
     if path := config.getoption("--durations-file"):
         config.pluginmanager.register(Durations(path))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `heavy` what `make check` leaves out: Spark, an S3 server, and the files that take longest."""
+    """Mark as `heavy` what `make check` leaves out: Spark, an S3 server, long files. The longest come first."""
     files = {Path(__file__).parent / "unit" / name for name in HEAVY_FILES}
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if HEAVY_FIXTURES & fixtures or item.path in files:
             item.add_marker(pytest.mark.heavy)
+    # At the end, workers steal from each other what is left: no long test should be among that.
+    slow = seconds_by_file(Path(__file__).with_name("durations.txt"))
+    items.sort(key=lambda item: -slow.get(item.nodeid.partition("::")[0], 0.0))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

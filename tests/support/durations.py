@@ -50,6 +50,16 @@ class Durations:
             self._path.write_text(head + "".join(f"{seconds:8.1f}  {test}\n" for test, seconds in slowest))
 
 
+def seconds_by_file(path: Path) -> dict[str, float]:
+    """How long the files take whose tests are among the slowest hundred."""
+    seconds: dict[str, float] = {}
+    for line in path.read_text().splitlines()[1:]:
+        number, test = line.split(maxsplit=1)
+        file = test.partition("::")[0]
+        seconds[file] = seconds.get(file, 0.0) + float(number)
+    return seconds
+
+
 def _used() -> float:
     """This process, what it waited for, and what still runs below it: a session's Java machine."""
     me = psutil.Process()

@@ -20,6 +20,8 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg import expressions as iceberg
 from pyiceberg.table import Table as IcebergTable
 
+from tests.support.iceberg_lake import polars_scan
+
 OPERATORS = ("==", "!=", "<", ">", ">=", "in", "null", "valid")
 
 
@@ -90,7 +92,7 @@ def by_polars(rows: pa.Table, places: Places) -> tuple[Count, Count]:
     if places.delta:
         there = pl.scan_delta(places.delta)
     elif places.iceberg is not None:
-        there = pl.scan_iceberg(places.iceberg)
+        there = polars_scan(places.iceberg)
     else:
         there = pl.scan_parquet(places.files, schema=memory.schema, missing_columns="insert")
     return lambda a: len(memory.filter(_polars(a))), lambda a: len(there.filter(_polars(a)).collect())

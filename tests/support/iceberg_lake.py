@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from msgspec.structs import replace
 from pyiceberg.catalog import Catalog, load_catalog
@@ -22,6 +23,17 @@ from tests.support.delta_lake import DeltaLake
 def catalog_of(storage: Storage, uri: str | None = None, **properties: str) -> Catalog:
     """The catalog as a stranger opens it: by pyiceberg alone, with its own access to the files."""
     return load_catalog("lake", uri=uri or f"sqlite:///{storage.uri}/.bridge/catalog.db", **properties)
+
+
+POLARS_READS = tuple(map(int, pl.__version__.split(".")[:2])) >= (2, 1)
+"""Older ones, which Python 3.10 has, cannot read a table that pyiceberg 0.12 plans."""
+
+
+def polars_scan(table: Table, snapshot_id: int | None = None, **options: Any) -> pl.LazyFrame:
+    """What Polars reads of a table; where it cannot, what pyiceberg does."""
+    if POLARS_READS:
+        return pl.scan_iceberg(table, snapshot_id=snapshot_id, **options)
+    return pl.DataFrame(table.scan(snapshot_id=snapshot_id).to_arrow()).lazy()
 
 
 class IcebergLake(DeltaLake):

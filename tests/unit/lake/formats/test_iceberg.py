@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy
@@ -21,7 +20,7 @@ from bridge.lake.formats.iceberg.table import IcebergLog
 from bridge.lake.log import Log
 from bridge.lake.storage.local.storage import LocalStorage
 from bridge.load.write.partition import Partition
-from tests.support.iceberg_lake import IcebergLake, catalog_of
+from tests.support.iceberg_lake import IcebergLake, catalog_of, polars_scan
 from tests.support.lake import FIRST, closed
 from tests.support.pipe import Pipe, wire
 from tests.support.tables import ODD, STRING, Shop, filled
@@ -37,7 +36,7 @@ def by_pyiceberg(table: Table) -> Rows:
 
 
 def by_polars(table: Table) -> Rows:
-    return pl.scan_iceberg(table, reader_override="native").collect().to_dicts()
+    return polars_scan(table, reader_override="native").collect().to_dicts()
 
 
 READERS = [by_pyiceberg, by_polars]
@@ -99,7 +98,7 @@ def test_an_overwrite_is_one_snapshot_and_the_past_stays(shop: Shop) -> None:
         assert [row["id"] for row in read(table(shop))] == [7]
     assert [row["id"] for row in at(shop, 0)] == [1, 2]
     first = table(shop).history()[0].snapshot_id
-    assert pl.scan_iceberg(table(shop), snapshot_id=first).collect()["id"].to_list() == [1, 2]
+    assert polars_scan(table(shop), first).collect()["id"].to_list() == [1, 2]
     lines = (shop.root / ".bridge/tables/shop/orders.manifest").read_text().splitlines()
     assert [pq.read_table(line)["id"].to_pylist() for line in lines] == [[7]]
 

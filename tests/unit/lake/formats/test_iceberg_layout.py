@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import AlwaysTrue
@@ -25,7 +24,7 @@ from bridge.operate.verify.check import verify
 from bridge.operate.verify.mend import repair
 from bridge.settings.options import Pipeline
 from tests.support.alone import alone
-from tests.support.iceberg_lake import catalog_of
+from tests.support.iceberg_lake import catalog_of, polars_scan
 from tests.support.tables import INTEGER, STRING, Shop
 
 Rows = list[dict[str, Any]]
@@ -79,7 +78,7 @@ def row(number: int, name: str | None, n: int | None = None) -> dict[str, Any]:
 def rows(found: Table) -> Rows:
     """All rows by pyiceberg, which are those that Polars reads."""
     read: Rows = sorted(found.scan().to_arrow().to_pylist(), key=lambda one: one["id"])
-    assert sorted(pl.scan_iceberg(found).collect().to_dicts(), key=lambda one: one["id"]) == read
+    assert sorted(polars_scan(found).collect().to_dicts(), key=lambda one: one["id"]) == read
     return read
 
 

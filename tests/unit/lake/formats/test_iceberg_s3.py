@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from bridge.errors import CommitLost, LakeError
@@ -13,7 +12,7 @@ from bridge.lake.formats.iceberg.catalog import keep_catalog
 from bridge.lake.storage import Storage
 from bridge.operate.verify.check import verify
 from bridge.settings.options import Pipeline
-from tests.support.iceberg_lake import IcebergLake
+from tests.support.iceberg_lake import IcebergLake, polars_scan
 from tests.support.lake import DEAD, FIRST, closed, overtaken
 from tests.support.s3server import S3Server
 
@@ -48,7 +47,7 @@ def test_a_table_in_a_bucket(server: S3Server, tmp_path: Path, prefix: str, monk
     assert [lake.ids(version) for version in range(3)] == [[1, 2], [1, 2, 5], [3]]
     assert [f.text for f in verify(lake.storage, "p").findings if f.status == "error" and f.check != "owner"] == []
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    found = pl.scan_iceberg(lake.iceberg(), storage_options=lake.storage.for_libraries()).collect()
+    found = polars_scan(lake.iceberg(), storage_options=lake.storage.for_libraries()).collect()
     assert found["id"].to_list() == [3]
 
 
