@@ -34,6 +34,9 @@ _VIEWS = {
     " FROM items GROUP BY k",
     "sliding": _SLIDING,
     "closing": f"{_SLIDING}\n-- singer-bridge: keep: 36500d, lateness: 1m",
+    "distinct": "SELECT k, count(*) AS n, sum(v) AS total, count(DISTINCT note) AS notes FROM items GROUP BY k",
+    "sessions": "SELECT k, session_window(timestamp_seconds(at DIV 100), '5 minutes').start AS since, count(*) AS n,"
+    " sum(v) AS total FROM items GROUP BY k, since",
 }
 """The sliding ones have each row in ten windows."""
 _SCHEMA = {
@@ -81,12 +84,12 @@ def _run(folder: Path) -> dict[str, float]:
 
 def _check(lake: Path, view: str) -> None:
     """Compare the view with its SELECT, in sums."""
-    windows = 1 if view == "keys" else 10
+    windows = 10 if view in ("sliding", "closing") else 1
     opened = bridge.Lake(str(lake))
     rows, groups = opened.table("bench", "items").to_table(["k", "v"]), opened.table("bench", "by_k").to_table()
     assert windows * rows.num_rows == pc.sum(groups["n"]).as_py()
     assert windows * pc.sum(rows["v"]).as_py() == pc.sum(groups["total"]).as_py()
-    assert view != "keys" or pc.count_distinct(rows["k"]).as_py() == groups.num_rows
+    assert view not in ("keys", "distinct") or pc.count_distinct(rows["k"]).as_py() == groups.num_rows
 
 
 def measured(home: Path, kind: str, view_kind: str, rows: int, keys: int, changes: int, rounds: int) -> dict[str, Any]:

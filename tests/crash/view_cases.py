@@ -38,6 +38,11 @@ _SIGNS = _BY_SIGN | {
     "a_most": "SELECT most > 0 AS gained, count(*) AS places, sum(total) AS total, max(place) AS last, "
     "min_by(place, most) AS least FROM by_sign GROUP BY 1"
 }
+_VISITS = {
+    "visits": "SELECT g > 0 AS gained, session_window(timestamp_seconds(id), '1 second').start AS since, "
+    "count(*) AS n, sum(g) AS total, max_by(id, g) AS best FROM a GROUP BY gained, since",
+    "a_scope": "SELECT gained, sum(n) AS n, count(DISTINCT best) AS bests, median(n) AS middle FROM visits GROUP BY 1",
+}
 _OTHER_SIGNS = _SIGNS | {"by_sign": _BY_SIGN["by_sign"].replace("g > 0", "g > 10")}
 _CLOSING = {
     "per_day": "SELECT window(timestamp_seconds(id * 43200), '1 day').start AS day, count(*) AS n, max(id) AS last "
@@ -80,12 +85,12 @@ VIEW_CASES: dict[str, Case] = {
         views=("by_sign",),
     ),
     "view of a view": Case(
-        Run(by_key(changing), load_method="upsert", views=_SIGNS),
+        Run(by_key(changing), load_method="upsert", views=_VISITS),
         {"a": [(1, -12), (2, -3), (3, 30)]},
         stated(a=3),
-        before=[Run(by_key(changing_at_first), load_method="upsert", views=_SIGNS)],
+        before=[Run(by_key(changing_at_first), load_method="upsert", views=_VISITS)],
         columns=("g",),
-        views=("by_sign", "a_most"),
+        views=("visits", "a_scope"),
     ),
     "view of a view, another SELECT": Case(
         Run(by_key(changing), load_method="upsert", views=_OTHER_SIGNS),

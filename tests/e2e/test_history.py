@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -399,12 +400,16 @@ def test_a_table_that_has_such_columns_itself(register: Register) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_views_over_versions(register: Register) -> None:
-    """A view of current rows follows each commit."""
-    register.more |= {"views": {"per_city": "SELECT city, count(*) AS n FROM people WHERE __CURRENT GROUP BY city"}}
+    """A view of current rows, and one of all versions, follow each commit."""
+    current = "SELECT city, count(*) AS n FROM people WHERE __CURRENT GROUP BY city"
+    cities = "SELECT id, count(DISTINCT city) AS n FROM people GROUP BY id"
+    register.more |= {"views": {"per_city": current, "cities": cities}}
     for rows, last in ((FIRST, 2), (SECOND, 5), (LATE, 6)):
         register.play(schema(), *rows, state(last))
         now = [row["city"] for row in register.rows() if row["__CURRENT"]]
         assert {row["city"]: row["n"] for row in register.rows("per_city")} == {city: now.count(city) for city in now}
+        homes = {(row["id"], row["city"]) for row in register.rows()}
+        assert Counter(id_ for id_, _ in homes) == {row["id"]: row["n"] for row in register.rows("cities")}
     assert register.command("views", "verify", "register").code == 0
 
 

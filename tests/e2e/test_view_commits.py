@@ -37,7 +37,7 @@ from bridge.settings.destination import StreamKeys
 from bridge.settings.options import Pipeline
 from bridge.settings.values.guarding import Guard
 from tests.crash.driver import PIPELINE, Run
-from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, order
+from tests.e2e.test_views import ALL, BY_DAY, FORMATS, PROPERTIES, SESSIONS, order
 from tests.support.s3server import S3Server
 from tests.support.view_formats import note_catalog
 from tests.support.view_oracle import check_commits, views_at
@@ -51,21 +51,24 @@ DAYS = (
     "SELECT region, count(*) AS days, sum(total) AS total, max(total) AS most, max_by(day, total) AS best "
     "FROM by_day WHERE total > -100 GROUP BY region"
 )
-SCOPE = "SELECT 'all' AS scope, sum(days) AS days, min(total) AS least FROM days GROUP BY 1"
+SCOPE = (
+    "SELECT 'all' AS scope, sum(days) AS days, min(total) AS least, count(DISTINCT best) AS bests, "
+    "median(days) AS middle FROM days GROUP BY 1"
+)
 CLOSING = (
     "SELECT window(seen_at, '1 day').start AS w, region, count(*) AS n, sum(amount) AS total, max(amount) AS most "
     "FROM orders GROUP BY 1, region\n-- singer-bridge: keep: 9d, lateness: 6h"
 )
 KEPT = (
-    "SELECT region, window(seen_at, '1 day').start AS w, min(amount) AS n FROM orders GROUP BY 1, 2\n"
+    "SELECT region, window(seen_at, '1 day').start AS w, count(DISTINCT amount) AS n FROM orders GROUP BY 1, 2\n"
     "-- singer-bridge: keep: 4d"
 )
 CHAIN = {"by_region": ALL, "by_day": BY_DAY, "sliding": SLIDING, "days": DAYS, "a_scope": SCOPE}
-CHAIN |= {"closing": CLOSING, "kept": KEPT}
+CHAIN |= {"closing": CLOSING, "kept": KEPT, "sessions": SESSIONS}
 FEW_VIEWS = {
-    "append-only": ("by_region", "by_day", "days", "a_scope"),
-    "upsert": ("by_region", "by_day", "sliding"),
-    "overwrite": ("by_region", "by_day", "closing", "kept"),
+    "append-only": ("sessions", "by_day", "days", "a_scope"),
+    "upsert": ("by_region", "sessions", "sliding"),
+    "overwrite": ("by_region", "sessions", "closing", "kept"),
 }
 """Of `CHAIN`, what `make test` keeps of each method: each kind of view once. All of them cost five times as long."""
 OTHER = "SELECT region AS place, max(amount) AS most, max_by(id, seen_at) AS last FROM orders GROUP BY region"

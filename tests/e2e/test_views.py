@@ -37,6 +37,11 @@ ALL = (
 BY_DAY = (
     "SELECT date_trunc('day', seen_at) AS day, region, sum(amount) AS total FROM orders WHERE amount > 5 GROUP BY 1, 2"
 )
+SESSIONS = (
+    "SELECT region, session_window(seen_at, '6 hours').start AS since, count(*) AS n, "
+    "count(DISTINCT amount) AS amounts, median(id) AS middle, max_by(id, seen_at) AS last "
+    "FROM orders WHERE id <> 5 GROUP BY region, since"
+)
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},
     "region": {"type": ["null", "string"]},
@@ -133,7 +138,7 @@ def test_rows_are_appended(project: Project, table_format: str) -> None:
 def test_rows_are_updated_and_deleted(project: Project, table_format: str) -> None:
     """Retracted extremes, groups that go, keys that move, a version that removes rows, other columns, `--full`."""
     destination = {"load_method": "upsert", "hard_delete": True, "format": table_format, "file_size": "1MiB"}
-    shop = Shop(project, {"by_region": ALL, "by_day": BY_DAY}, destination)
+    shop = Shop(project, {"by_region": ALL, "sessions": SESSIONS.replace("6 hours", "25 hours")}, destination)
     rows = [order(n, n % 100 if n % 7 else None, version=1) for n in range(300)]
     shop.play(*(each for n in range(0, 300, 100) for each in (*rows[n : n + 100], state(n))))
     best = [order(n, 1, region="south", version=1) for n in range(90, 100)]
@@ -230,7 +235,7 @@ def test_views_in_a_bucket(s3: S3Server, tmp_path: Path, table_format: str) -> N
     destination["format"] = table_format
     if table_format == "iceberg":
         destination["catalog"] = {"properties": catalog_in(tmp_path)}
-    shop = Shop(Project(tmp_path, dict(os.environ)), {"by_region": ALL, "by_day": BY_DAY}, destination)
+    shop = Shop(Project(tmp_path, dict(os.environ)), {"by_region": ALL, "sessions": SESSIONS}, destination)
     shop.play(*(order(n, n % 100) for n in range(120)), state(1), *(order(n, n) for n in range(100, 300)), state(2))
     best = [order(n, 1, region="south") for n in range(80, 100)]
     shop.play(*best, *(order(n, None, _sdc_deleted_at="2025-01-01T00:00:00Z") for n in range(10)), state(3))

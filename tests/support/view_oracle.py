@@ -14,7 +14,7 @@ from bridge.lake.log import Log
 from bridge.lake.storage import open_storage
 from bridge.read.query.pipelines import log_of
 from bridge.read.query.snapshot import TablesAt
-from bridge.settings.sql.view import read_view
+from bridge.settings.sql.view import Key, View, read_view
 from tests.support.view_formats import check_own_logs
 from tests.support.window_oracle import check_closed, in_order, still_there
 
@@ -41,7 +41,7 @@ class AtCommit:
         view = read_view(name, query)
         columns = ", ".join(f'"{column}"' for column in view.columns)
         stored = self.ask(name, f'SELECT {columns} FROM "{name}"')
-        selected = self.ask(view.stream, _in_duckdb(query, view.stream))
+        selected = self.ask(view.stream, _in_duckdb(query, view))
         return in_order(stored), in_order(still_there(self.tables[name].watermark, view, selected))
 
 
@@ -69,8 +69,11 @@ def rows_of(uri: str, pipeline: str, n: int, name: str, query: str) -> tuple[lis
     return AtCommit(uri, pipeline, n).both(name, query)
 
 
-def _in_duckdb(query: str, stream: str) -> str:
+def _in_duckdb(query: str, view: View) -> str:
     """A query with a window of whole days that slides by one, by a row for each window that a row is in."""
+    stream = view.stream
+    if view.session:
+        return _by_session(query, view)
     if not (window := re.search(r"window\((\w+), '(\d+) days', '1 day'\)\.start", query)):
         bucket = r"time_bucket(INTERVAL '\2', \1, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
         return re.sub(r"window\((.+?), '(\w+ \w+)'\)\.start", bucket, query)
@@ -78,6 +81,20 @@ def _in_duckdb(query: str, stream: str) -> str:
     starts = f"unnest([date_trunc('day', {at}) - to_days(n) FOR n IN range({days})])"
     rows = f"(SELECT *, {starts} AS _start FROM {stream} WHERE {at} IS NOT NULL) AS {stream}"
     return query.replace(window[0], "_start").replace(f"FROM {stream}", f"FROM {rows}")
+
+
+def _by_session(query: str, view: View) -> str:
+    """A query with sessions: one starts where no row is in the gap before; a row is of the last that has started."""
+    window = re.search(r"session_window\((.+?), '(.+?)'\)\.start", query)
+    assert window and view.session
+    others = [item.text for item in view.items if isinstance(item, Key) and item.name not in view.session.keys]
+    rows = f"(SELECT *, {window[1]} AS _at, row({', '.join(others)}) AS _of FROM {view.stream} "
+    rows += f"WHERE {window[1]} IS NOT NULL AND ({view.where or 'true'}))"
+    near = f"o._of IS NOT DISTINCT FROM p._of AND p._at < o._at AND p._at >= o._at - INTERVAL '{window[2]}'"
+    starts = f"(SELECT _of, _at FROM {rows} AS o WHERE NOT EXISTS (SELECT 1 FROM {rows} AS p WHERE {near}))"
+    start = f"(SELECT max(s._at) FROM {starts} AS s WHERE s._of IS NOT DISTINCT FROM r._of AND s._at <= r._at)"
+    of_sessions = f"(SELECT *, {start} AS _start FROM {rows} AS r) AS {view.stream}"
+    return query.replace(window[0], "_start").replace(f"FROM {view.stream}", f"FROM {of_sessions}")
 
 
 def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
@@ -94,6 +111,6 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
             counts[name] = counts.get(name, 0) + 1
             if (view := read_view(name, query)).closes:
                 before = AtCommit(uri, pipeline, n - 1)
-                check_closed(log.record(n), before, at, view, _in_duckdb(query, view.stream))
+                check_closed(log.record(n), before, at, view, _in_duckdb(query, view))
         check_own_logs(log, n)
     return counts

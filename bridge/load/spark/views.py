@@ -5,7 +5,8 @@ files that come and go -> signed rows -> partial groups -+
 files of the view's groups so far -----------------------+-> new groups -> sorted -> pending files
 ```
 Workers read and write the files through our own storage. Where a row that was a group's extreme went, the group is
-computed anew from all files that the table has after the commit. If few rows come and go, the driver merges their
+computed anew from all files that the table has after the commit; of a view with sessions, `count(DISTINCT x)` or
+percentiles, each group that changes is (`View.from_rows`). If few rows come and go, the driver merges their
 groups, and only the files of the view that have these are written again; else its memory holds files, never groups.
 """
 
@@ -87,6 +88,16 @@ class ViewWork:
     anew: bool = False
     """The view is filled anew."""
 
+    @property
+    def from_rows(self) -> bool:
+        """Whether the groups that change are computed from all their rows in `after`."""
+        return self.typed.view.from_rows and not self.anew
+
+    @property
+    def counted(self) -> TypedView:
+        """The view of the rows that come and go."""
+        return self.typed.touched if self.from_rows else self.typed
+
 
 def change_view(spark: SparkSession, context: WriteContext, shipped: str | None, work: ViewWork) -> ViewChange:
     """Write a view's new groups to pending files. Raises `DataError` for a row on which the view's SQL fails."""
@@ -149,7 +160,9 @@ def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> Spark
 
     To compile a statement takes longer than to interpret it for `few` rows.
     """
-    session, size = view_session(spark), sum(file.size for file in (*work.changed, *work.state))
+    files = (*work.changed, *work.state, *(work.after if work.from_rows else ()))
+    session, size = view_session(spark), sum(file.size for file in files)
+    few = few and (size <= _LARGE or not work.from_rows)
     tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
     session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
     session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
@@ -214,17 +227,21 @@ def _patched(frames: _Frames, work: ViewWork) -> ViewChange | None:
     """
     typed, context, names = work.typed, frames.context, list(work.typed.view.keys)
     changed = frames.rows(work.changed, needed_columns(typed.view, work.columns), at_once=_TINY)
-    partials = frames.spark.sql(partial_sql(typed, changed, SIGN)).toArrow()
+    partials = frames.spark.sql(partial_sql(work.counted, changed, SIGN)).toArrow()
     windows = Windows.of(typed, work.watermark, latest_of(typed, partials), anew=work.anew)
     late = came(windows.split(partials, windows.late)[0]) if typed.view.window and not work.anew else 0
     partials = windows.split(partials, windows.expired_before)[1]
     expiring, closing = (_ended(frames, work, *windows.range_of(one)) for one in ("expired", "closed"))
-    if expiring is None or closing is None:
+    keys = partials.select(work.counted.view.keys)
+    keys = keys.cast(pa.schema([typed.schema.field(name) for name in keys.column_names]))
+    before = _before(frames, work, keys)
+    if expiring is None or closing is None or before is None:
         return None
     if work.state and not len(partials) + len(expiring) + len(closing):
         return ViewChange(windows.watermark, late=late)
-    keys = partials.select(names).cast(pa.schema([typed.schema.field(name) for name in names]))
     groups = _changed(frames, work, partials, keys)
+    if typed.view.session:
+        keys = pa.concat_tables([before, groups.select(names)]).group_by(names).aggregate([])
     closing = pa.concat_tables([closing.filter(pc.invert(among(closing, keys))), windows.closing(groups)])
     closing, groups = (in_order(rows, names) for rows in (closing, windows.split(groups, windows.expired)[1]))
     closed = _rows_written(context, typed.view.closes, closing.select(typed.visible.names), work.seq)
@@ -246,21 +263,43 @@ def _ended(frames: _Frames, work: ViewWork, after: int | None, until: int | None
     return pa.concat_tables(parts)
 
 
+def _before(frames: _Frames, work: ViewWork, keys: pa.Table) -> pa.Table | None:
+    """The keys of the groups so far with these keys, which leave out a session; None: too many for this memory."""
+    if not work.typed.view.session:
+        return keys
+    schema = pa.schema([work.typed.schema.field(name) for name in work.typed.view.keys])
+    parts = [schema.empty_table()]
+    for file in work.state:
+        parts.append(groups_of(frames.context, file, keys, schema))
+        if sum(map(len, parts)) > _FEW:
+            return None
+    return pa.concat_tables(parts)
+
+
 def _changed(frames: _Frames, work: ViewWork, partials: pa.Table, keys: pa.Table) -> pa.Table:
     """The groups with these keys after the commit."""
     typed, context, schema = work.typed, frames.context, work.typed.schema
+    if work.from_rows:
+        return _anew(frames, work, keys)
     before = [
         groups_of(context, file, share, schema) for file, share in shares(context, work.state, keys, keys.column_names)
     ]
     groups = _merged(frames, typed, partials, pa.concat_tables([schema.empty_table(), *before]))
     again = groups.filter(groups.column(RECOMPUTE))
     if len(again):
-        rows = frames.rows(work.after, needed_columns(typed.view, work.columns), among=_values(work, again))
-        only = frames.of_arrow(again.select(keys.column_names))
-        anew = frames.spark.sql(partial_sql(typed, rows, SIGN, only=only))
-        certain = groups.filter(pc.invert(groups.column(RECOMPUTE)))
-        groups = pa.concat_tables([certain, _merged(frames, typed, anew.toArrow(), schema.empty_table())])
+        certain = groups.filter(pc.invert(groups.column(RECOMPUTE))).select(schema.names)
+        return pa.concat_tables([certain, _anew(frames, work, again.select(keys.column_names))])
     return groups.select(schema.names)
+
+
+def _anew(frames: _Frames, work: ViewWork, keys: pa.Table) -> pa.Table:
+    """The groups with these keys, which may leave out a session, from all rows of the table after the commit."""
+    typed, schema = work.typed, work.typed.schema
+    if not len(keys):
+        return schema.empty_table()
+    rows = frames.rows(work.after, needed_columns(typed.view, work.columns), among=_values(work, keys))
+    partials = frames.spark.sql(partial_sql(typed, rows, SIGN, only=frames.of_arrow(keys))).toArrow()
+    return _merged(frames, typed, partials, schema.empty_table()).select(schema.names)
 
 
 def _patches(
@@ -299,14 +338,16 @@ def _values(work: ViewWork, groups: pa.Table) -> dict[str, pa.Array]:
 def _whole(frames: _Frames, work: ViewWork) -> ViewChange:
     """Write the whole view again."""
     typed, spark = work.typed, frames.spark
-    rows = frames.rows(work.changed, needed_columns(typed.view, work.columns))
-    partials, latest, late = spark.sql(partial_sql(typed, rows, SIGN)), None, 0
+    fields = needed_columns(typed.view, work.columns)
+    partials, latest, late = spark.sql(partial_sql(work.counted, frames.rows(work.changed, fields), SIGN)), None, 0
     if typed.view.window:
         partials = frames.cached(partials)
         latest = partials.agg(sql.max(LATEST)).first()[0]
     windows = Windows.of(typed, work.watermark, latest, anew=work.anew)
     if windows.late is not None and not work.anew:
         late = partials.where(windows.ended(windows.late)).agg(sql.sum(CAME)).first()[0] or 0
+    if work.from_rows:
+        partials = spark.sql(partial_sql(typed, frames.rows(work.after, fields), SIGN))
     if windows.expired_before is not None:
         partials = partials.where(f"NOT {windows.ended(windows.expired_before)}")
     groups = _groups(frames, work, frames.named(partials))
@@ -324,11 +365,11 @@ def _whole(frames: _Frames, work: ViewWork) -> ViewChange:
 def _groups(frames: _Frames, work: ViewWork, partials: str) -> DataFrame:
     """The view's groups after the commit."""
     typed, spark = work.typed, frames.spark
-    state = frames.rows(work.state, typed.schema, signed=False) if work.state else None
+    state = frames.rows(work.state, typed.schema, signed=False) if work.state and not work.from_rows else None
     groups = spark.sql(merge_sql(typed, partials, state))
     names = [quoted(name) for name in typed.schema.names]
     extremes = any(item.function.startswith(("min", "max")) for item in typed.view.aggregates)
-    if not extremes or all(file.sign > 0 for file in work.changed):
+    if not extremes or work.from_rows or all(file.sign > 0 for file in work.changed):
         return groups.select(*names)
     groups = frames.cached(groups)
     uncertain = groups.filter(quoted(RECOMPUTE))

@@ -9,9 +9,13 @@
 | `bool_and`, `bool_or` | bool | `_view_false_x` or `_view_true_x`, and `_view_count_x` |
 | `min`, `max` | that of the values | |
 | `min_by`, `max_by` | that of the values | `_view_by_x`: what the value is the first or last by |
+| `count(DISTINCT x)`, `percentile` | int64, float64 | |
 
-All but the last two rows can be taken back without a look at the table. Of extremes the best is kept: if rows as good
+All but the last three rows can be taken back without a look at the table. Of extremes the best is kept: if rows as good
 as that are removed, and none as good are added, the group says `_view_recompute`: compute it anew, from the table.
+
+Of a view with an aggregate of the last row, or with sessions, all groups that change are computed anew (`from_rows`):
+`TypedView.touched` finds them. A group is then one partial group, made of all its rows; nothing is merged into it.
 
 A sum of more than 38 digits is an error. Texts are compared by their bytes. NaN is greater than any number, and -0.0
 is stored as 0.0. `max_by` takes the largest of the values that share the last place, `min_by` the smallest of those
@@ -21,11 +25,12 @@ that share the first; NULL only if they are all NULL. Rows in which the second a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from bridge.lake.records import HIDDEN
+from bridge.load.views.sessions import SESSION, with_sessions
 from bridge.settings.sql.transform import quoted
 from bridge.settings.sql.view import ROWS, Aggregate, Key, View
 
@@ -64,6 +69,13 @@ class TypedView:
         """The columns that readers see, which are those of the table of closed windows."""
         return pa.schema([field for field in self.schema if not field.name.startswith(HIDDEN)])
 
+    @property
+    def touched(self) -> TypedView:
+        """The same rows without aggregates, by the keys other than a session: its groups have rows that changed."""
+        view, of_session = self.view, self.view.session.keys if self.view.session else ()
+        items = tuple(item for item in view.items if isinstance(item, Key) and item.name not in of_session)
+        return replace(self, view=replace(view, items=items, keys=tuple(item.name for item in items), session=None))
+
     def cast(self, text: str, column: str) -> str:
         """The expression as the column's type."""
         return f"CAST({text} AS {sql_type(self.schema.field(column).type)})"
@@ -85,7 +97,8 @@ def table_schema(
             continue
         first, *others = arguments[item.name]
         total = pa.decimal128(38, first.scale if pa.types.is_decimal(first) else 0)
-        of_kind = {"count": pa.int64(), "count_if": pa.int64(), "sum": total, "avg": pa.float64()}
+        of_kind = dict.fromkeys(("count", "count_if", "count_distinct"), pa.int64())
+        of_kind |= {"sum": total, "avg": pa.float64(), "percentile": pa.float64()}
         visible.append(pa.field(item.name, of_kind.get(item.function, first)))
         parts = {"sum": total, "by": others[0] if others else None}
         names = _HIDDEN.get(item.function, ())
@@ -130,7 +143,7 @@ def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = 
     """Signed rows to partial groups: one row for each group, with what the rows change in it.
 
     `source` is a Spark view with the columns that the view needs, and a column `sign`: 1 for a row that is added, -1
-    for one that is removed. `only`: a Spark view with keys; rows of other groups are left out.
+    for one that is removed. `only`: a Spark view with keys, other than a session; rows of other groups are left out.
     """
     keys, changes, prepared = {}, {ROWS: f"sum({_SIGN})"}, [f"{quoted(sign)} AS {_SIGN}"]
     for place, item in enumerate(typed.view.items):
@@ -144,12 +157,18 @@ def partial_sql(typed: TypedView, source: str, sign: str, *, only: str | None = 
     if typed.view.window:
         prepared.append(_TIME)
         changes |= {LATEST: f"max({_TIME}) FILTER (WHERE {_SIGN} > 0)", CAME: f"count_if({_SIGN} > 0)"}
+    session = typed.view.session
+    plain = {key: column for key, column in keys.items() if not session or key not in session.keys}
     rows = f"SELECT {', '.join(prepared)} FROM ({arguments_sql(typed.view, source, sign)})"
-    joined = ""
     if only is not None:
-        same = " AND ".join(f"r.{column} <=> k.{quoted(key)}" for key, column in keys.items())
-        joined = f" LEFT SEMI JOIN {quoted(only)} AS k ON {same}"
-    return f"{_select(keys | changes)} FROM ({rows}) AS r{joined} GROUP BY {', '.join(keys.values())}"
+        same = " AND ".join(f"r.{column} <=> k.{quoted(key)}" for key, column in plain.items())
+        rows = f"SELECT r.* FROM ({rows}) AS r LEFT SEMI JOIN {quoted(only)} AS k ON {same}"
+    grouped = list(plain.values())
+    if session:
+        rows = with_sessions(rows, grouped, keys[session.keys[0]], session.gap)
+        keys |= {key: f"{'min' if key in session.starts else 'max'}({keys[key]})" for key in session.keys}
+        grouped.append(SESSION)
+    return f"{_select(keys | changes)} FROM ({rows}) GROUP BY {', '.join(grouped)}"
 
 
 def merge_sql(typed: TypedView, partials: str, state: str | None = None) -> str:
@@ -218,10 +237,10 @@ def _input_expression(typed: TypedView, item: Aggregate, place: int, sign: str) 
         column = item.name if item.function == "sum" else hidden(item, "sum")
         value = typed.cast(first, column)
         return f"IF({sign} > 0, {value}, {_negated(typed, value, column)})"
-    if item.function not in EXTREMES:
+    if item.function not in EXTREMES and item.function != "percentile":
         return first
     value = _one_zero(typed, first, item.name)
-    if item.function in ("min", "max"):
+    if item.function in ("min", "max", "percentile"):
         return value
     by, best = (sql_type(typed.schema.field(name).type) for name in (hidden(item, "by"), item.name))
     ranked = _ranked(item.function, _one_zero(typed, second, hidden(item, "by")), value)
@@ -261,8 +280,11 @@ def _changes(item: Aggregate, column: str) -> dict[str, str]:
     if kind in EXTREMES:
         best = f"{kind[:3]}({column}) FILTER (WHERE {_SIGN}"
         return {hidden(item, "added"): f"{best} > 0)", hidden(item, "removed"): f"{best} < 0)"}
-    if kind == "count_if":
-        return {item.name: counted(column)}
+    of_all = {"count_if": counted(column), "count_distinct": f"count(DISTINCT {column})"}
+    if kind == "percentile":
+        of_all[kind] = f"percentile({column}, {item.arguments[1]})"
+    if kind in of_all:
+        return {item.name: of_all[kind]}
     count = counted(f"{column} IS NOT NULL")
     if kind == "count":
         return {item.name: count}
@@ -292,8 +314,8 @@ def _total(text: str, item: Aggregate) -> str:
 
 
 def linear(item: Aggregate) -> list[str]:
-    """The columns of an aggregate that merge by adding them up."""
-    visible = [item.name] if item.function in ("count", "count_if", "sum") else []
+    """The columns of an aggregate that merge by adding them up, as one number does that is of a whole group."""
+    visible = [item.name] if item.function in ("count", "count_if", "count_distinct", "percentile", "sum") else []
     return visible + [hidden(item, part) for part in _HIDDEN.get(item.function, ()) if part != "by"]
 
 

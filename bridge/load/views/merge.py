@@ -101,14 +101,14 @@ class _Merging:
             type_ = self.typed.schema.field(name).type
             if pa.types.is_decimal(type_) and any(_is_long(value, type_.scale) for value in values):
                 raise _failure(self.typed, long_sum(item))
-        if item.function in ("count", "count_if"):
-            return columns
         results: dict[str, Callable[[int, int], Any]] = {
             "sum": lambda at, _: columns[item.name][at],
             "avg": lambda at, count: float(columns[hidden(item, "sum")][at]) / count,
             "bool_and": lambda at, _: columns[hidden(item, "false")][at] == 0,
             "bool_or": lambda at, _: columns[hidden(item, "true")][at] > 0,
         }
+        if item.function not in results:
+            return columns
         counts, result = columns[hidden(item, "count")], results[item.function]
         return columns | {item.name: [result(at, n) if n > 0 else None for at, n in enumerate(counts)]}
 

@@ -64,7 +64,8 @@ def groups_of(context: WriteContext, file: SignedFile, keys: pa.Table, schema: p
         for group in range(live.num_row_groups):
             same = among(live.read_row_group(group, columns=keys.column_names), keys)
             if pc.any(same).as_py():
-                parts.append(live.read_row_group(group).filter(same).select(schema.names).cast(schema))
+                rows = live.read_row_group(group, columns=schema.names)
+                parts.append(rows.filter(same).select(schema.names).cast(schema))
     return pa.concat_tables(parts)
 
 

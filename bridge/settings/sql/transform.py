@@ -127,6 +127,7 @@ _NOT_OF_A_ROW |= dict.fromkeys(
     ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"],
     "makes several rows of one",
 )
+_NOT_OF_A_ROW["session_window"] = "of several rows, which decide where a session ends; it may be a key of a view"
 """Refused functions, and why."""
 
 _LENGTHS = {"week": 604_800_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000}

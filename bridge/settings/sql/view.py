@@ -1,21 +1,23 @@
 """`views`: one SELECT ... GROUP BY over a stream, taken apart into keys and aggregates that can be kept.
 
-Only aggregates are taken into which rows can be added and from which they can be taken away. The words of the
-expressions stay as they were written; `bridge/load/views/` puts them together anew, as SQL for Spark.
+Rows are added to most aggregates, and taken away from them; the others, and sessions, are computed from all rows of a
+group that changes. The words of the expressions stay as they were written; `bridge/load/views/` puts them together
+anew, as SQL for Spark.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bridge.errors import SettingsError, did_you_mean
+from bridge.settings.sql.aggregates import AGGREGATES, AVAILABLE, INSTEAD, OF_ALL_ROWS
 from bridge.settings.sql.tokens import Token, outside, place_of_from, split, tokens_of
 from bridge.settings.sql.transform import CLAUSES, Kind, check_node, read_select
-from bridge.settings.sql.window import TimeWindow, time_window, words_of
+from bridge.settings.sql.window import SessionWindow, TimeWindow, session_of, time_window, words_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -26,9 +28,6 @@ VIEW = Kind(
     "a view is kept by adding and removing rows: a row must count the same whenever that happens",
     "such as: SELECT customer_id, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer_id",
 )
-AGGREGATES = {"count": 1, "count_if": 1, "sum": 1, "avg": 1, "min": 1, "max": 1, "min_by": 2, "max_by": 2}
-AGGREGATES |= {"bool_and": 1, "bool_or": 1}
-"""The aggregates that can be kept, with their number of arguments."""
 ROWS = "_view_rows"
 """The hidden column with the number of rows of a group: each view has it."""
 RESERVED = ("_view_", "_sdc_")
@@ -40,7 +39,6 @@ _CLAUSES = {clause: reason for clause, reason in CLAUSES.items() if clause != "g
     "order": "ORDER BY sorts rows; a view's files are sorted by its keys",
     "limit": "LIMIT leaves out groups; a query of the view can do that",
 }
-_AVAILABLE = "there are: " + ", ".join(sorted(AGGREGATES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A column that is computed of a group's rows. `arguments` of `count(*)` is `("*",)`; `condition` is FILTER's."""
+    """A column that is computed of a group's rows. `arguments` of `count(*)` is `("*",)`; `condition` is FILTER's.
+
+    `function` of `count(DISTINCT x)` is `count_distinct`, of `median(x)` it is `percentile`, with 0.5 as the second
+    argument.
+    """
 
     name: str
     function: str
@@ -85,6 +87,12 @@ class View:
     """Names in GROUP BY that mean a column of the view. The stream may have no column of that name."""
     window: TimeWindow | None
     """Of a view whose groups close, or go."""
+    session: SessionWindow | None
+
+    @property
+    def from_rows(self) -> bool:
+        """Whether a group that changes is computed from all its rows: they cannot be added to it, or taken away."""
+        return self.session is not None or any(item.function in OF_ALL_ROWS for item in self.aggregates)
 
     @property
     def words(self) -> list[str]:
@@ -127,10 +135,13 @@ def read_view(name: str, text: str) -> View:
     items = [_item(node, tokens, text) for node, tokens in _pairs(select.expressions, parts.items)]
     needs = _needs(select, alias)
     keys, by_name = _keys(group, select.expressions, items, alias)
+    of_keys = [(item.name, item.text) for item in items if item.name in keys and isinstance(item, Key)]
+    session = session_of(of_keys, VIEW)
     for item, node in zip(items, select.expressions, strict=True):
-        _check_item(item, node, in_group=item.name in keys)
+        is_session = session is not None and item.name in session.keys
+        _check_item(item, node, in_group=item.name in keys, is_session=is_session)
     if not any(isinstance(item, Aggregate) for item in items):
-        raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {_AVAILABLE}")
+        raise SettingsError("a view has aggregates", hint=f"add count(*) AS a_name; {AVAILABLE}")
     _check_names([item.name for item in items])
     where = None
     if (clause := select.args.get("where")) is not None:
@@ -139,10 +150,8 @@ def read_view(name: str, text: str) -> View:
         _check_nodes(clause.this)
     columns = tuple(item.name for item in items)
     named = tuple(one for one in columns if one in keys)
-    window = time_window(
-        text, [(item.name, item.text) for item in items if item.name in keys and isinstance(item, Key)]
-    )
-    view = View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name, window)
+    window = time_window(text, of_keys, session)
+    view = View(name, table.name, text, named, columns, needs, alias, tuple(items), where, by_name, window, session)
     view.check_names(needs)
     return view
 
@@ -178,15 +187,6 @@ def root_stream(name: str, texts: Mapping[str, str]) -> str:
     while name in texts:
         name = read_view(name, texts[name]).stream
     return name
-
-
-def refuse_sessions(text: str) -> None:
-    """Raise `SettingsError` for session windows: Spark would take each row for a session of its own."""
-    tokens = tokens_of(text)
-    for token, after in pairwise(tokens):
-        if token.text.lower() == "session_window" and after.token_type.name == "L_PAREN":
-            hint = "use a window of a fixed length: window(at, '1 hour').start AS hour"
-            raise VIEW.refused("where a session ends, other rows decide", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +265,17 @@ def _aggregate(name: str, tokens: list[Token], text: str) -> Aggregate | None:
     if rest and (rest[:3] != ["FILTER", "L_PAREN", "WHERE"] or closed[1:] != [len(tokens) - 1]):
         return None
     condition = _words(tokens[closed[0] + 4 : -1], text) if rest else None
-    arguments = tuple(_words(part, text) for part in split(tokens[2 : closed[0]]))
+    is_distinct = function == "count" and kinds[2] == "DISTINCT"
+    arguments = tuple(_words(part, text) for part in split(tokens[2 + is_distinct : closed[0]]))
     if len(arguments) != (count := AGGREGATES[function]):
         reason = f"{function} takes {count} argument{'s' * (count > 1)}"
         raise SettingsError(f"the view is wrong: {reason}", hint=VIEW.example, column=name)
-    return Aggregate(name, function, arguments, condition)
+    if function == "percentile" and not re.fullmatch(r"0?\.[0-9]+|[01](\.0*)?", arguments[1]):
+        hint = "such as percentile(x, 0.95); for several write several columns"
+        raise SettingsError("the place of a percentile is a number from 0 to 1", hint=hint, column=name)
+    if function == "median":
+        function, arguments = "percentile", (*arguments, "0.5")
+    return Aggregate(name, "count_distinct" if is_distinct else function, arguments, condition)
 
 
 def _keys(
@@ -333,15 +339,15 @@ def _needs(select: exp.Select, alias: str) -> tuple[str, ...]:
     return tuple({name.lower(): name for name in names}.values())
 
 
-def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> None:
+def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool, is_session: bool) -> None:
     from sqlglot import exp
 
     if isinstance(item, Aggregate):
         if in_group:
             raise SettingsError("an aggregate cannot be a key", hint=VIEW.example, column=item.name)
-        if any(isinstance(one, exp.Distinct) for one in node.walk()):
-            hint = "count the rows of a view that has each once: FROM a view of GROUP BY k, x, count(x) ... GROUP BY k"
-            raise VIEW.refused("DISTINCT compares rows", hint, column=item.name)
+        if len(list(node.find_all(exp.Distinct))) > (item.function == "count_distinct"):
+            hint = "select from a view that has each value once: SELECT k, x, count(*) AS n FROM ... GROUP BY k, x"
+            raise VIEW.refused("DISTINCT stands in count(DISTINCT x) only", hint, column=item.name)
         call = node.unalias()
         _check_nodes(call, {id(call), id(call.this)} if isinstance(call, exp.Filter) else {id(call)})
         return
@@ -350,14 +356,15 @@ def _check_item(item: Key | Aggregate, node: exp.Expr, *, in_group: bool) -> Non
     if inside := next(node.find_all(exp.AggFunc), None):
         function = inside.sql("spark", normalize_functions="lower", comments=False).split("(")[0]
         if function not in AGGREGATES:
-            raise VIEW.refused(f"{function} cannot be kept row by row; {_AVAILABLE}", column=item.name)
+            reason = f"{function} is no aggregate of a view; {AVAILABLE}"
+            raise VIEW.refused(reason, INSTEAD.get(function, ""), column=item.name)
         hint = "keep the aggregate as a column, and compute with it in a query of the view"
         raise SettingsError("an aggregate of a view stands alone", hint=hint, column=item.name)
-    _check_nodes(node, may_slide=True)
+    _check_nodes(node, {id(node.unalias().this)} if is_session else frozenset(), may_slide=True)
     if not in_group:
         called = node.unalias()
         name = called.name if isinstance(called, exp.Anonymous) else ""
-        hint = did_you_mean(name, AGGREGATES) or f"put it into GROUP BY; of aggregates {_AVAILABLE}"
+        hint = did_you_mean(name, AGGREGATES) or f"put it into GROUP BY; of aggregates {AVAILABLE}"
         raise SettingsError("a column of the view is neither a key nor an aggregate", hint=hint, column=item.name)
 
 

@@ -62,7 +62,9 @@ def settings(
             "id, max(window(at, '1 hour', '5 minutes').end) AS n",
             "a window that slides puts a row into several",
         ),
-        ("id, count(DISTINCT at) AS n", "not in a view: DISTINCT compares rows"),
+        ("id, sum(DISTINCT total) AS n", "not in a view: DISTINCT stands in count(DISTINCT x) only"),
+        ("session_window(at, '1 hour').start AS w, count(*) AS n", "not in a view: a session needs another key"),
+        ("id, median(at) AS m", "percentile takes numbers view=v column=m"),
     ],
 )
 def test_a_fault_is_the_same_error_in_check_dry_run_and_run(typed: Typed, select: str, message: str) -> None:
@@ -116,6 +118,9 @@ def test_views_that_fit_are_no_problem(typed: Typed) -> None:
         "FROM orders GROUP BY 1",
         w="SELECT window(at, '1 hour').start AS w, count(*) AS n FROM orders GROUP BY 1",
         x="SELECT id, sum(nobody_knows(price)) AS s FROM orders GROUP BY id",
+        y="SELECT id, session_window(at, '1 hour').start AS since, count(DISTINCT price) AS n, median(price) AS m "
+        "FROM orders GROUP BY 1, 2",
+        z="SELECT n, max(since) AS last, sum(n) AS total, percentile(m, 0.9) AS p FROM y GROUP BY n",
     )
     done = typed("config check --json")
     assert (done.code, done.json["problems"], done.json["warnings"], done.json["unchecked"]) == (0, [], [], [])

@@ -35,6 +35,7 @@ from tests.unit.settings.settings_files import Load, pipeline_text, refused
         ("SELECT uuid() AS a FROM stream", "uuid is not the same each time"),
         ("SELECT monotonically_increasing_id() AS a FROM stream", "is not the same each time"),
         ("SELECT input_file_name() AS a FROM stream", "is not the same each time"),
+        ("SELECT session_window(at, '5 minutes').start AS a FROM stream", "session_window is of several rows"),
         ("SELECT current_timestamp() AS a FROM stream", "is the time of the run"),
         ("SELECT current_date AS a FROM stream", "is the time of the run"),
         ("SELECT a FROM stream WHERE at > now()", "is the time of the run"),

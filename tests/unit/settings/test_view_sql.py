@@ -9,7 +9,7 @@ import pytest
 from bridge.errors import SettingsError
 from bridge.settings.load import check
 from bridge.settings.sql.view import Aggregate, Key, read_view, read_views, root_stream
-from bridge.settings.sql.window import TimeWindow, words_of
+from bridge.settings.sql.window import SessionWindow, TimeWindow, words_of
 from tests.unit.settings.settings_files import Load, pipeline_text, refused
 
 
@@ -39,10 +39,60 @@ from tests.unit.settings.settings_files import Load, pipeline_text, refused
         ("SELECT k, sum(max(a)) AS n FROM s GROUP BY k", "max is an aggregate"),
         ("SELECT k, sum(a, b) AS n FROM s GROUP BY k", "cannot be read as Spark SQL"),
         ("SELECT k, max_by(a) AS n FROM s GROUP BY k", "max_by takes 2 arguments"),
-        ("SELECT k, collect_list(a) AS n FROM s GROUP BY k", "cannot be kept row by row"),
-        ("SELECT k, stddev(a) AS n FROM s GROUP BY k", "stddev cannot be kept row by row"),
-        ("SELECT k, approx_count_distinct(a) AS n FROM s GROUP BY k", "cannot be kept row by row"),
-        ("SELECT k, count(DISTINCT a) AS n FROM s GROUP BY k", "DISTINCT compares rows"),
+        ("SELECT k, collect_list(a) AS n FROM s GROUP BY k", "collect_list is no aggregate of a view"),
+        ("SELECT k, sort_array(collect_list(a)) AS n FROM s GROUP BY k", "collect_list is no aggregate of a view"),
+        ("SELECT k, stddev(a) AS n FROM s GROUP BY k", "stddev is no aggregate of a view"),
+        ("SELECT k, approx_count_distinct(a) AS n FROM s GROUP BY k", "approx_count_distinct is no aggregate"),
+        ("SELECT k, percentile_approx(a, 0.5) AS n FROM s GROUP BY k", "percentile_approx is no aggregate"),
+        ("SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY a) AS n FROM s GROUP BY k", "percentile_cont is no"),
+        ("SELECT k, first(a) AS n FROM s GROUP BY k", "first is no aggregate of a view"),
+        ("SELECT k, percentile(a, 0.5, 2) AS n FROM s GROUP BY k", "percentile takes 2 arguments"),
+        ("SELECT k, percentile(a, 1.5) AS n FROM s GROUP BY k", "a number from 0 to 1"),
+        ("SELECT k, percentile(a, b) AS n FROM s GROUP BY k", "a number from 0 to 1"),
+        ("SELECT k, percentile(a, array(0.1, 0.9)) AS n FROM s GROUP BY k", "a number from 0 to 1"),
+        ("SELECT k, count(DISTINCT a, b) AS n FROM s GROUP BY k", "count takes 1 argument"),
+        ("SELECT k, count(DISTINCT *) AS n FROM s GROUP BY k", "* is every column"),
+        ("SELECT k, sum(DISTINCT a) AS n FROM s GROUP BY k", "DISTINCT stands in count(DISTINCT x) only"),
+        ("SELECT k, median(DISTINCT a) AS n FROM s GROUP BY k", "DISTINCT stands in count(DISTINCT x) only"),
+        (
+            "SELECT session_window(at, '1 hour').start AS w, count(*) AS n FROM s GROUP BY w",
+            "a session needs another key",
+        ),
+        ("SELECT k, session_window(at, a).start AS w, count(*) AS n FROM s GROUP BY k, w", "is a length of time"),
+        (
+            "SELECT k, session_window(at, '1 month').start AS w, count(*) AS n FROM s GROUP BY k, w",
+            "is a length of time",
+        ),
+        (
+            "SELECT k, session_window(at, '0 hours').start AS w, count(*) AS n FROM s GROUP BY k, w",
+            "is a length of time",
+        ),
+        (
+            (
+                "SELECT k, session_window(at, '1 day').start AS v, session_window(at, '2 days').end AS w, "
+                "count(*) AS n FROM s GROUP BY 1, 2, 3"
+            ),
+            "two sessions in one view",
+        ),
+        (
+            (
+                "SELECT window(at, '1 day').start AS v, session_window(at, '1 hour').start AS w, count(*) AS n FROM s "
+                "GROUP BY v, w"
+            ),
+            "a session beside a window",
+        ),
+        (
+            (
+                "SELECT k, session_window(at, '1 hour').start AS w, count(*) AS n FROM s GROUP BY k, w"
+                "\n-- singer-bridge: keep: 30d"
+            ),
+            "a session never closes",
+        ),
+        ("SELECT k, date(session_window(at, '1 h').start) AS w, count(*) AS n FROM s GROUP BY 1, 2", "of several rows"),
+        ("SELECT k, session_window(at, '1 h') AS w, count(*) AS n FROM s GROUP BY 1, 2", "is of several rows"),
+        ("SELECT k, session_window(at, '1 h').start AS w, count(*) AS n FROM s GROUP BY 1", "is of several rows"),
+        ("SELECT k, max(session_window(at, '1 h').start) AS n FROM s GROUP BY k", "is of several rows"),
+        ("SELECT k, count(*) AS n FROM s WHERE session_window(at, '1 h').end > at GROUP BY k", "is of several rows"),
         ("SELECT DISTINCT k, count(*) AS n FROM s GROUP BY k", "DISTINCT compares rows"),
         ("SELECT k, sum(a) OVER () AS n FROM s GROUP BY k", "a window looks at other rows"),
         ("SELECT k, row_number() OVER (ORDER BY a) AS n FROM s GROUP BY k", "a window looks at other rows"),
@@ -248,14 +298,61 @@ def test_windows_that_do_not_overlap_are_keys(lengths: str) -> None:
     assert view.keys == ("k",)
 
 
-def test_session_windows_are_refused(settings: Load) -> None:
-    """Spark would make each row a session of its own; a column of that name is none."""
-    text = "SELECT session_window(at, '5 minutes').start AS k, count(*) AS n FROM s GROUP BY 1"
-    error = refused(lambda: settings(pipeline_text(more=f'views: {{v: "{text}"}}')))
-    assert "where a session ends, other rows decide" in error.message
-    assert "window(at, '1 hour')" in error.hint
-    column = "SELECT session_window AS k, count(*) AS n FROM s GROUP BY 1"
-    assert settings(pipeline_text(more=f"views: {{v: '{column}'}}")).pipeline(None).views == {"v": column}
+@pytest.mark.parametrize(
+    ("keys", "names", "session"),
+    [
+        ("session_window(at, '30 minutes').start AS a", "a", SessionWindow(30 * 60 * 10**6, ("a",), ())),
+        (
+            (
+                "Session_Window ( o.at , 'interval 1 hour 1 second' ) . `END` AS a, "
+                "session_window(o.at, 'interval 1 hour 1 second').start AS b"
+            ),
+            "a, b",
+            SessionWindow(3601 * 10**6, ("b",), ("a",)),
+        ),
+        ("session_window AS a", "a", None),
+    ],
+)
+def test_the_session_of_a_view(keys: str, names: str, session: SessionWindow | None) -> None:
+    """Its gap, and the columns with its start and its end. A column of that name is none."""
+    view = read_view("v", f"SELECT {keys}, k, count(*) AS n FROM orders o GROUP BY {names}, k")
+    assert (view.session, view.from_rows) == (session, session is not None)
+    assert view.keys == (*names.split(", "), "k")
+
+
+def test_aggregates_of_all_rows() -> None:
+    """A median is a percentile, and DISTINCT is not among the words of the argument."""
+    view = read_view(
+        "v",
+        "SELECT k, count( DISTINCT lower(a) ) FILTER (WHERE b) AS n, median(a + 1) AS m, Percentile(a, .95) AS p "
+        "FROM s GROUP BY k",
+    )
+    assert view.aggregates == (
+        Aggregate("n", "count_distinct", ("lower(a)",), "b"),
+        Aggregate("m", "percentile", ("a + 1", "0.5")),
+        Aggregate("p", "percentile", ("a", ".95")),
+    )
+    assert view.from_rows
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "hint"),
+    [
+        ("stddev(a)", "sum(x * x)"),
+        ("var_pop(a)", "sum(x * x)"),
+        ("approx_count_distinct(a)", "count(DISTINCT x) is exact"),
+        ("percentile_approx(a, 0.9)", "percentile(x, 0.5)"),
+        ("collect_list(a)", "ask the table by SQL"),
+        ("first(a)", "min_by(x, at)"),
+        ("mode(a)", "max_by(x, n) in a view of it"),
+        ("any_value(a)", "min(x)"),
+    ],
+)
+def test_a_refused_aggregate_has_a_hint(aggregate: str, hint: str) -> None:
+    """It says what to write instead."""
+    with pytest.raises(SettingsError) as caught:
+        read_view("v", f"SELECT k, {aggregate} AS n FROM s GROUP BY k")
+    assert hint in caught.value.hint
 
 
 def test_views_come_after_those_that_they_select_from() -> None:

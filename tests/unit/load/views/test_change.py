@@ -126,7 +126,10 @@ def read(kept: Kept, files: list[SignedFile]) -> dict[tuple[str | None, int], tu
 
 @pytest.mark.parametrize(
     ("few", "first"),
-    [(0, ""), (1 << 18, ""), (100, ""), (1 << 18, "max_by(named_struct('p', at, 'q', v), at) AS o, ")],
+    [
+        *((0, ""), (1 << 18, ""), (100, "count(DISTINCT v) AS o, ")),
+        (1 << 18, "max_by(named_struct('p', at, 'q', v), at) AS o, "),
+    ],
 )
 def test_windows_close_and_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, first: str

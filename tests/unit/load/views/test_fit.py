@@ -68,6 +68,7 @@ def test_a_type_that_is_certain_is_the_one_that_spark_sees(spark: SparkSession) 
         "id, avg(score * 2) AS a",
         "id, sum(coalesce(s.Score, 0) / 2) FILTER (WHERE ok) AS a",
         "id, sum(Name) AS a",
+        "id, median(Name) AS a",
         "id, sum(ok) AS a",
         "id, count_if(id) AS a",
         "id, bool_and(Name) AS a",

@@ -33,7 +33,8 @@ def test_the_table_of_a_view_has_visible_and_hidden_columns(spark: SparkSession)
     text = (
         "SELECT sum(price) AS total, id, payload, place.x, timestampadd(HOUR, 1, at) AS later, "
         "sum(CAST(id AS smallint)) AS ids, avg(price) AS mean, count(*) AS n, count_if(ok) AS oks, "
-        "bool_or(ok) AS any_ok, min(score) AS least, max_by(place, at) AS last, max(CAST(id AS int)) AS most FROM s "
+        "bool_or(ok) AS any_ok, count(DISTINCT Name) AS names, median(price) AS middle, "
+        "min(score) AS least, max_by(place, at) AS last, max(CAST(id AS int)) AS most FROM s "
         "GROUP BY id, payload, 4, 5"
     )
     typed = analysed(spark, read_view("v", text), COLUMNS)
@@ -48,6 +49,8 @@ def test_the_table_of_a_view_has_visible_and_hidden_columns(spark: SparkSession)
         "n": pa.int64(),
         "oks": pa.int64(),
         "any_ok": pa.bool_(),
+        "names": pa.int64(),
+        "middle": pa.float64(),
         "least": pa.float64(),
         "last": pa.struct([("x", pa.int64())]),
         "most": pa.int64(),
@@ -62,6 +65,15 @@ def test_the_table_of_a_view_has_visible_and_hidden_columns(spark: SparkSession)
     }
     assert all(field.nullable for field in typed.schema)
     assert typed.schema.field("payload").metadata == {b"kind": b"json"}
+
+
+def test_a_session_is_a_key_of_a_time(spark: SparkSession) -> None:
+    """Of a time or a date."""
+    text = "SELECT id, session_window({}, '1 hour').end AS until, count(*) AS n FROM s GROUP BY id, until"
+    for time in ("at", "day", "timestampadd(HOUR, 1, at)"):
+        assert analysed(spark, read_view("v", text.format(time)), COLUMNS).schema.field("until").type == TIMESTAMP
+    with pytest.raises(SettingsError, match="does not fit the stream"):
+        analysed(spark, read_view("v", text.format("id")), COLUMNS)
 
 
 def test_only_columns_that_the_view_needs_are_read() -> None:
@@ -95,6 +107,8 @@ def test_keys_that_are_columns_are_recognized() -> None:
         ("id, count_if(id) AS a", "count_if takes a condition", "count_if(id > 0)"),
         ("id, bool_and(Name) AS a", "bool_and takes a condition", "bool_and(Name > 0)"),
         ("id, max(place) AS a", "max orders by single values", "a field of it"),
+        ("id, percentile(Name, 0.9) AS a", "percentile takes numbers", "CAST(Name AS DECIMAL(38, 9)), 0.9)"),
+        ("id, median(at) AS a", "percentile takes numbers", "percentile(CAST(at AS DECIMAL(38, 9)), 0.5)"),
         ("id, max_by(id, tags) AS a", "max_by orders by single values", "a field of it"),
         ("id, min(CAST(score AS float)) AS a", "tables have no such type", "cast it"),
         ("score, count(*) AS a", "a float is no key", "CAST(score AS DECIMAL(38, 9))"),
