@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.interop.loopback import started
@@ -71,6 +72,9 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._daemon.terminate()
         self._daemon.wait(timeout=120)
+        for place in psutil.disk_partitions(all=True):  # of containers' networks, which it leaves mounted
+            if place.mountpoint.startswith(self._folder.name):
+                subprocess.run(["umount", place.mountpoint], check=True)
         self._folder.cleanup()
 
     def _wait(self) -> None:
