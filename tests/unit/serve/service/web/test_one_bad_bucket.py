@@ -32,6 +32,7 @@ def silent(page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(threading.enumerate())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # one waits 60 seconds already, and all the threads take their turn
     for module in ("watch", "scrape"):
         monkeypatch.setattr(f"bridge.serve.service.web.{module}._DEADLINE", SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as server:
