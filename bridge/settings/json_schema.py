@@ -100,7 +100,7 @@ def _definitions() -> dict[str, Any]:
             inner = section_of(field.annotation)
             if inner and inner.__name__ not in definitions:
                 define(inner)
-            description = described.get((section.__name__, name)) or (inner.__doc__ if inner else None)
+            description = described.get((section.__name__, name)) or inspect.cleandoc((inner and inner.__doc__) or "")
             properties[name] = {**_property(field), **({"description": description} if description else {})}
         if section is Source:
             properties["streams"] = {**properties["select"], "description": "Another name of `select`."}

@@ -17,6 +17,10 @@ def tap_version(program: str) -> str:
     return tap_package(program)[1]
 
 
+def _field(package: Distribution, name: str) -> str:
+    return next(iter(package.metadata.get_all(name) or ()), "") or _UNKNOWN
+
+
 def tap_package(program: str) -> tuple[str, str]:
     """Name and version of the package whose program this is, each "unknown" if nothing says it."""
     path = Path(program)
@@ -24,7 +28,7 @@ def tap_package(program: str) -> tuple[str, str]:
         for folder in dict.fromkeys(_package_folders(path)):
             for package in distributions(path=[str(folder)]):
                 if _has_program(package, path.name):
-                    return package.metadata["Name"] or _UNKNOWN, package.version or _UNKNOWN
+                    return _field(package, "Name"), _field(package, "Version")
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return _UNKNOWN, _UNKNOWN

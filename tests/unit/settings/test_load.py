@@ -314,7 +314,7 @@ def test_missing_file(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "cannot read the tap's settings key=pipelines.flights.source.config reason=No such file"),
-        (f'{{"password": "{PASSWORD}",\n}}', "the tap's settings are not valid JSON: line 2"),
+        (f'{{"password": "{PASSWORD}"\n:}}', "the tap's settings are not valid JSON: line 2"),
         (f'["{PASSWORD}"]', "the tap's settings must be a JSON object"),
     ],
 )
