@@ -11,6 +11,7 @@ import duckdb
 
 import bridge
 from bridge.lake.log import Log
+from bridge.lake.records import TableState
 from bridge.lake.storage import open_storage
 from bridge.read.query.pipelines import log_of
 from bridge.read.query.snapshot import TablesAt
@@ -60,7 +61,10 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
 
 def views_at(uri: str, pipeline: str, n: int) -> dict[str, str]:
     """The tables that are views after commit `n`, each with its SELECT."""
-    tables = Log(open_storage(uri), pipeline).snapshot(n).tables
+    return _views(Log(open_storage(uri), pipeline).snapshot(n).tables)
+
+
+def _views(tables: Mapping[str, TableState]) -> dict[str, str]:
     return {name: table.view for name, table in tables.items() if table.view}
 
 
@@ -105,7 +109,7 @@ def check_commits(uri: str, pipeline: str, first: int = 1) -> Mapping[str, int]:
     taken_back = {n for record in voids for n in range(record.voids or 0, record.n)}  # and the fence in between
     for n in (n for n in range(first, head + 1) if n not in taken_back):
         at = AtCommit(uri, pipeline, n)
-        for name, query in views_at(uri, pipeline, n).items():
+        for name, query in _views(at.tables).items():
             stored, selected = at.both(name, query)
             assert stored == selected, f"{name} at commit {n}: {stored[:5]} != {selected[:5]}"
             counts[name] = counts.get(name, 0) + 1

@@ -66,8 +66,9 @@ class Session:
         """The JVM's exit code, None while it lives. Its socket, which may be the `error`, breaks before it ends."""
         if not self._process:
             return None
+        is_broken = isinstance(error, (Py4JNetworkError, ConnectionError))
         try:
-            return int(self._process.wait(timeout=_ENDS if isinstance(error, (Py4JNetworkError, OSError)) else 0.5))
+            return int(self._process.wait(timeout=_ENDS if is_broken else 0.5))
         except subprocess.TimeoutExpired:
             return None
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bridge.lake.records import HIDDEN
+from bridge.load.views.fit import RESULTS
 from bridge.load.views.sessions import SESSION, with_sessions
 from bridge.settings.sql.transform import quoted
 from bridge.settings.sql.view import ROWS, Aggregate, Key, View
@@ -97,9 +98,7 @@ def table_schema(
             continue
         first, *others = arguments[item.name]
         total = pa.decimal128(38, first.scale if pa.types.is_decimal(first) else 0)
-        of_kind = dict.fromkeys(("count", "count_if", "count_distinct"), pa.int64())
-        of_kind |= {"sum": total, "avg": pa.float64(), "percentile": pa.float64()}
-        visible.append(pa.field(item.name, of_kind.get(item.function, first)))
+        visible.append(pa.field(item.name, total if item.function == "sum" else RESULTS.get(item.function, first)))
         parts = {"sum": total, "by": others[0] if others else None}
         names = _HIDDEN.get(item.function, ())
         behind += [pa.field(hidden(item, part), parts.get(part, pa.int64())) for part in names]

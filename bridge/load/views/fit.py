@@ -15,10 +15,9 @@ from bridge.settings.sql.view import RESERVED, VIEW, Aggregate, Key, View
 _CONDITIONS = frozenset({"count_if", "bool_and", "bool_or"})
 _NUMBERS = frozenset({"sum", "avg", "percentile"})
 _ORDERED = frozenset({"min", "max"})
-_RESULTS = dict.fromkeys(("count", "count_if", "count_distinct"), pa.int64()) | dict.fromkeys(
-    ("bool_and", "bool_or"), pa.bool_()
-)
-_RESULTS |= {"sum": pa.decimal128(38, 0), "avg": pa.float64(), "percentile": pa.float64()}
+RESULTS = dict.fromkeys(("count", "count_if", "count_distinct"), pa.int64())
+RESULTS |= dict.fromkeys(("bool_and", "bool_or"), pa.bool_())
+RESULTS |= {"sum": pa.decimal128(38, 0), "avg": pa.float64(), "percentile": pa.float64()}
 """The types of aggregates that are not those of their arguments; of decimals only that they are ones."""
 _UNITS = {"microsecond", "millisecond", "second", "minute", "hour", "day", "dayofyear", "week", "month", "quarter"}
 _UNITS |= {"year"}
@@ -46,7 +45,7 @@ def outline(view: View, columns: pa.Schema) -> pa.Schema:
         if isinstance(item, Key):
             type_ = types.of(item.text)
         else:
-            type_ = _RESULTS.get(item.function) or types.of(item.arguments[0])
+            type_ = RESULTS.get(item.function) or types.of(item.arguments[0])
         fields.append(pa.field(item.name, type_ or pa.null()))
     return pa.schema(fields)
 
@@ -92,10 +91,10 @@ def check_types(item: Aggregate, types: Sequence[pa.DataType | None], view: View
     if item.function in _NUMBERS and first is not None:
         hint = f"write {item.function}(CAST({item.arguments[0]} AS DECIMAL(38, 9))"
         hint += f", {item.arguments[1]})" if item.function == "percentile" else ")"
-        if pa.types.is_floating(first):
-            is_sum = item.function != "percentile"
-            reason = f"{item.function} of a float depends on the order of the rows" if is_sum else ""
-        elif not pa.types.is_integer(first) and not pa.types.is_decimal(first):
+        is_float = pa.types.is_floating(first)
+        if is_float and item.function != "percentile":
+            reason = f"{item.function} of a float depends on the order of the rows"
+        elif not is_float and not pa.types.is_integer(first) and not pa.types.is_decimal(first):
             reason = f"{item.function} takes numbers"
     elif item.function in _CONDITIONS and first is not None and not pa.types.is_boolean(first):
         reason, hint = f"{item.function} takes a condition", f"write {item.function}({item.arguments[0]} > 0), say"

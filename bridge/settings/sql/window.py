@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bridge.errors import SettingsError
-from bridge.settings.sql.tokens import split, tokens_of
+from bridge.settings.sql.tokens import Token, split, tokens_of
 from bridge.settings.sql.transform import Kind, microseconds
 from bridge.settings.values.units import parse_duration
 
 _TERMS = re.compile(r"\n-- singer-bridge:(?: keep: (\w+))?,?(?: lateness: (\w+))?\s*$")
-_WINDOW = re.compile(r"window\s*\((.*)\)\s*\.\s*`?(start|end)`?", re.IGNORECASE | re.DOTALL)
-_SESSION = re.compile(r"session_window\s*\((.*)\)\s*\.\s*`?(start|end)`?", re.IGNORECASE | re.DOTALL)
+_WINDOW, _SESSION = (
+    re.compile(rf"{name}\s*\((.*)\)\s*\.\s*`?(start|end)`?", re.IGNORECASE | re.DOTALL)
+    for name in ("window", "session_window")
+)
 _HINT = "such as: SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM orders GROUP BY hour"
 
 
@@ -80,11 +82,15 @@ def session_of(keys: Sequence[tuple[str, str]], kind: Kind) -> SessionWindow | N
         hint = "such as customer_id; 'all' AS scope is one, too, and then each commit reads the whole table"
         raise kind.refused("a session needs another key", hint)
     arguments = split(tokens_of(next(iter(sessions.values()))[1]))
-    gap = microseconds(arguments[1][0].text) if [len(part) for part in arguments[1:]] == [1] else None
-    if not gap:
+    if len(arguments) != 2 or not (gap := _length(arguments)):
         raise kind.refused("the gap of a session is a length of time", "such as session_window(at, '30 minutes').start")
     starts, ends = ([name for name, one in sessions.items() if one[2].lower() == part] for part in ("start", "end"))
     return SessionWindow(gap, tuple(starts), tuple(ends))
+
+
+def _length(arguments: Sequence[Sequence[Token]]) -> int | None:
+    """The second argument of a window in microseconds; None: it is no length of time that is always the same."""
+    return microseconds(arguments[1][0].text) if len(arguments) > 1 and len(arguments[1]) == 1 else None
 
 
 def with_terms(select: str, keep: str | None, lateness: str | None) -> str:
@@ -117,10 +123,9 @@ def time_window(text: str, keys: Iterable[tuple[str, str]], session: SessionWind
     for name, expression in keys:
         if matched := _WINDOW.fullmatch(expression.strip()):
             arguments = split(tokens_of(matched[1]))
-            lengths = [microseconds(part[0].text) for part in arguments[1:2] if len(part) == 1]
-            if lengths and lengths[0]:
+            if length := _length(arguments):
                 time = arguments[0]
                 words = matched[1][time[0].start : time[-1].end + 1]
-                to_end = lengths[0] if matched[2].lower() == "start" else 0
+                to_end = length if matched[2].lower() == "start" else 0
                 return TimeWindow(name, words, to_end, keep, lateness)
     raise SettingsError("keep and lateness need a key that is a window of time as it stands", hint=_HINT)
