@@ -1,4 +1,4 @@
-"""Views, views of views, look-ups and windows that close, over a PostgreSQL with its tap: PostgreSQL is the oracle."""
+"""Views, views of views, look-ups, sessions and windows that close; PostgreSQL is the source, and the oracle."""
 
 from __future__ import annotations
 
@@ -38,10 +38,32 @@ select to_char(date_bin('1 hour', at, '1970-01-01 00:00+00') at time zone 'UTC',
 from orders left join customers c on c.id = customer group by 1, 2
 """
 COUNTRIES = f"select c, count(*), sum(n) from ({HOURLY}) as h (w, c, n, total) group by 1"
+VISITS = """
+with rows as (select o.*, coalesce(country, '-') as c from orders o left join customers on customers.id = customer),
+  gaps as (select *, at - lag(at) over (partition by c order by at) > interval '28 minutes' as breaks from rows),
+  numbered as (select *, count(*) filter (where breaks) over (partition by c order by at) as number from gaps)
+select c, to_char(min(at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI'), count(*), count(distinct customer),
+  coalesce(percentile_cont(0.5) within group (order by amount::float8)::numeric(20, 4)::text, '-')
+from numbered group by c, number
+"""
+SPREAD = """
+select coalesce(country, '-'), count(distinct date_trunc('hour', at at time zone 'UTC')), count(distinct amount),
+  coalesce(percentile_cont(0.9) within group (order by amount::float8)::numeric(20, 4)::text, '-')
+from orders left join customers c on c.id = customer group by 1
+"""
 OVER = "select to_char((max(at) - interval '90 minutes') at time zone 'UTC', 'YYYY-MM-DD HH24:MI') from orders"
 SHOWN = (
     "select strftime(h at time zone 'UTC', '%Y-%m-%d %H:%M') as h, coalesce(country, '-') as country, n, "
     "coalesce(cast(cast(total as decimal(38, 6)) as varchar), '-') as total from {}"
+)
+
+SHOWN_VISITS = (
+    "select coalesce(country, '-') as c, strftime(since at time zone 'UTC', '%Y-%m-%d %H:%M') as s, n, customers, "
+    "coalesce(cast(cast(middle as decimal(20, 4)) as varchar), '-') as middle from visits"
+)
+SHOWN_SPREAD = (
+    "select coalesce(country, '-') as c, hours, amounts, coalesce(cast(cast(most as decimal(20, 4)) as varchar), '-') "
+    "as most from spread"
 )
 
 
@@ -67,6 +89,10 @@ def test_views_of_a_database(tap: str, tmp_path: Path) -> None:
         views = {
             "hourly": {"sql": f"{hourly} FROM `public-orders` GROUP BY h, country", "lateness": "30m"},
             "countries": "SELECT country, count(n) AS hours, sum(n) AS n FROM hourly GROUP BY country",
+            "visits": "SELECT country, session_window(at, '28 minutes').start AS since, count(*) AS n, count(DISTINCT "
+            "customer) AS customers, median(amount) AS middle FROM `public-orders` GROUP BY 1, 2",
+            "spread": "SELECT country, count(DISTINCT date_trunc('hour', at)) AS hours, count(DISTINCT amount) AS "
+            "amounts, percentile(amount, 0.9) AS most FROM `public-orders` GROUP BY country",
         }
         incremental = {"replication_method": "INCREMENTAL", "replication_key": "at", "transform": joined}
         pipelines = {
@@ -86,6 +112,8 @@ def test_views_of_a_database(tap: str, tmp_path: Path) -> None:
             assert shown(project, "select coalesce(country, '-'), hours, n from countries") == sorted(
                 server.sql(COUNTRIES)
             )
+            assert shown(project, SHOWN_VISITS) == sorted(server.sql(VISITS))
+            assert shown(project, SHOWN_SPREAD) == sorted(server.sql(SPREAD))
             over = server.sql(OVER)[0][0]
             closed += [row for row in wanted if until < row[0] <= over]
             assert shown(project, SHOWN.format("hourly_closed")) == sorted(closed)
