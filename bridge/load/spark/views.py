@@ -65,6 +65,9 @@ _TINY = 8
 _LARGE = 64 << 20
 """Bytes of files from which on Spark compiles statements."""
 _COMPILES = "spark.sql.codegen.wholeStage"
+_GENERATES = "spark.sql.codegen.factoryMode"
+_INTERPRETED = 32 << 10
+"""With at most so many rows, each task would take longer to write the code of its expressions than to interpret them."""
 _CELL = 8
 """About how many bytes a value of a group takes in a file; only the number of files depends on it."""
 
@@ -160,12 +163,14 @@ def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> Spark
 
     To compile a statement takes longer than to interpret it for `few` rows.
     """
-    files = (*work.changed, *work.state, *(work.after if work.from_rows else ()))
-    session, size = view_session(spark), sum(file.size for file in files)
+    read = (*work.changed, *(work.after if work.from_rows else ()))
+    session, size = view_session(spark), sum(file.size for file in (*read, *work.state))
     few = few and (size <= _LARGE or not work.from_rows)
     tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
     session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
     session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
+    interpreted = few and sum(file.rows or 0 for file in read) <= _INTERPRETED
+    session.conf.set(_GENERATES, "NO_CODEGEN" if interpreted else "FALLBACK")
     return session
 
 

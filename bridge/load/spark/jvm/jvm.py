@@ -80,6 +80,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         # Most runs are short: the JVM's start is most of their time.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
+        "-XX:ReservedCodeCacheSize=240m",
         "-Xshare:auto",
         "-XX:-UsePerfData",  # a file in /tmp for each JVM
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
@@ -95,6 +96,7 @@ def session_conf(master: str, conf: dict[str, str], folder: Path, java: list[str
         "spark.executorEnv.MIMALLOC_PURGE_DELAY": "2000",  # ms; Arrow's own allocator
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.cache.maxEntries": "2000",  # 100, else: two views have more, and compile at each commit
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "2",
