@@ -35,6 +35,8 @@ QUICK = [("delta", "upsert", 9), ("iceberg", "overwrite", 13)]
 """The format, the method, and of how many changes one is a death. They have a part of the views."""
 SLOW = [(kind, method, 1) for kind in ("delta", "iceberg") for method in ("append-only", "upsert", "overwrite")]
 WORLD = int(os.environ.get("WORLD") or 100)
+EXTRA = [("sliding",), ("closing",), ("kept",), ("sessions",), ("days", "a_scope")]
+"""Of `CHAIN`, what a long history keeps besides two plain views."""
 IN_A_BUCKET = [("delta", "upsert", 2), ("iceberg", "upsert", 2)]
 
 
@@ -141,11 +143,15 @@ def test_a_publication_is_killed_in_a_bucket(
 def test_a_long_history(
     tmp_path: Path, spark: Any, method: str, table_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """WORLD (100) steps in any order, every fifth a publication that is killed, and its recovery, too."""
+    """WORLD (100) steps in any order, every fifth a publication that is killed, and its recovery, too.
+
+    SEED says which steps, and which views: two plain ones, and others of one kind.
+    """
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
-    print(f"\nSEED={seed} WORLD={WORLD}")
     monkeypatch.setattr("os.fsync", lambda fd: None)
     lake = Dying(str(tmp_path / "lake"), tmp_path / "spool", spark, method, table_format, seed)
+    lake.views = {name: CHAIN[name] for name in ("by_region", "by_day", *EXTRA[seed % len(EXTRA)])}
+    print(f"\nSEED={seed} WORLD={WORLD}", *lake.views)
     STEPS["rows"](lake)
     for number in range(WORLD):
         step = "killed" if number % 5 == 0 else lake.random.choice([*STEPS])
