@@ -8,6 +8,7 @@ origin.py     which STATE the tap was started with, as Meltano says   mapped.py 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ __all__ = ["TargetBridge", "main"]
 
 def main() -> None:
     """Run the command line."""
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10")  # as singer-bridge does, before Arrow is loaded
+
     from target_bridge.target import TargetBridge
 
     TargetBridge.cli()

@@ -63,11 +63,11 @@ _FEW = 256 << 10
 _TINY = 8
 """Files of few rows that one task reads: a second task would cost a shuffle."""
 _LARGE = 64 << 20
-"""Bytes of files from which on Spark compiles statements."""
+"""Bytes of files from which on Spark compiles whole statements."""
 _COMPILES = "spark.sql.codegen.wholeStage"
 _GENERATES = "spark.sql.codegen.factoryMode"
 _INTERPRETED = 32 << 10
-"""With at most so many rows, each task would take longer to write the code of its expressions than to interpret them."""
+"""With at most so many rows, a task takes longer to write code for its expressions than to interpret them."""
 _CELL = 8
 """About how many bytes a value of a group takes in a file; only the number of files depends on it."""
 
@@ -159,18 +159,15 @@ def _explained(work: ViewWork) -> Iterator[None]:
 
 
 def _session(spark: SparkSession, work: ViewWork, *, few: bool = False) -> SparkSession:
-    """The views' session, with as many tasks as the files are worth, unless the settings say how many.
-
-    To compile a statement takes longer than to interpret it for `few` rows.
-    """
+    """The views' session, with as many tasks as the files are worth, unless the settings say how many."""
     read = (*work.changed, *(work.after if work.from_rows else ()))
     session, size = view_session(spark), sum(file.size for file in (*read, *work.state))
     few = few and (size <= _LARGE or not work.from_rows)
     tasks = min(_TASKS, spark.sparkContext.defaultParallelism + size // _TASK)
     session.conf.set(_SHUFFLE, "1" if few else spark.sparkContext.getConf().get(_SHUFFLE, str(tasks)))
     session.conf.set(_COMPILES, str(size > _LARGE and not few).lower())
-    interpreted = few and sum(file.rows or 0 for file in read) <= _INTERPRETED
-    session.conf.set(_GENERATES, "NO_CODEGEN" if interpreted else "FALLBACK")
+    interprets = few and sum(file.rows or 0 for file in read) <= _INTERPRETED
+    session.conf.set(_GENERATES, "NO_CODEGEN" if interprets else "FALLBACK")
     return session
 
 
