@@ -121,8 +121,6 @@ class TapReader:
 
         If one of several taps fails, the others are still read to their ends.
         """
-        import jsonschema  # noqa: F401 - slow, and the first SCHEMA needs it: free while the tap starts
-
         began = time.monotonic()
         if len(taps) == 1:
             self._read_one(taps[0])

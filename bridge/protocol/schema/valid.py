@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
+    from jsonschema_rs import Draft7Validator as Draft7InRust
 
 MAX_DIGITS = 38
 """Digits that a decimal column holds at most."""
@@ -62,9 +63,20 @@ def _is_of_valid_parts(root: dict[str, Any]) -> bool:
 
 @lru_cache(4096)
 def _is_valid(schema: bytes) -> bool:
-    from jsonschema import Draft7Validator  # slow to import, and not needed to read tables
+    """Whether it is JSON Schema. What Rust does not take is jsonschema's to judge, which takes long to import."""
+    part = orjson.loads(schema)
+    if _in_rust().is_valid(part):
+        return True
+    from jsonschema import Draft7Validator
 
-    return bool(Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(orjson.loads(schema)))
+    return bool(Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(part))
+
+
+@cache
+def _in_rust() -> Draft7InRust:
+    from jsonschema_rs import Draft7Validator  # not needed to read tables
+
+    return Draft7Validator({"$ref": "http://json-schema.org/draft-07/schema#"}, validate_formats=False, offline=True)
 
 
 def _errors(root: dict[str, Any]) -> Iterator[ValidationError]:

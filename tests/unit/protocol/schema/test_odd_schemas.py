@@ -7,7 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 
+from bridge.protocol.schema import valid
 from bridge.protocol.schema.table_schema import from_singer
 from bridge.protocol.schema.valid import valid_schema
 from bridge.protocol.singer.messages import parse
@@ -15,6 +19,14 @@ from bridge.protocol.singer.messages import parse
 INTEGER, TEXT, FLAG = pa.int64(), pa.string(), pa.bool_()
 DECIMAL = pa.decimal128(38, 0)
 HUGE = "1267650600228229401496703205376"
+KEYWORDS = sorted({*Draft7Validator.META_SCHEMA["properties"], "of_nobody"})
+TYPES = ["array", "boolean", "integer", "null", "number", "object", "string", "any", "String"]
+ODD: list[Any] = [None, True, -0.0, 1.0, -1, 0, 0.5, 1e300, 2**63, *TYPES, "", "#", "date-time", "("]
+SCHEMAS = st.recursive(
+    st.sampled_from(ODD),
+    lambda part: st.lists(part | st.sampled_from(TYPES), max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), part),
+    max_leaves=12,
+)
 
 
 def read(node: str, **root: Any) -> tuple[pa.Field, list[str]]:
@@ -126,3 +138,10 @@ def test_where_a_reference_leads(reference: str, type_: pa.DataType) -> None:
     node = json.dumps({"$ref": reference})
     field, notes = read(node, definitions=definitions, **{"$id": "https://example.com/s.json"})
     assert (field.type, notes) == (type_, [])
+
+
+@given(schema=SCHEMAS)
+@settings(max_examples=500, deadline=None)
+def test_what_rust_takes_jsonschema_takes(schema: Any) -> None:
+    """What it does not take, jsonschema judges itself."""
+    assert not valid._in_rust().is_valid(schema) or Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(schema)
