@@ -125,7 +125,7 @@ class Execution:
             self.is_clean = not reader.is_partial
             self._warn([*reader.warnings(), *loader.close()])
             result.differ_by_values(plan.pipeline, piped=self.plan.is_piped)
-            say_merges(result)
+            say_merges(result, self.plan.snapshot)
             result.commits, result.seconds["waiting"] = loader.commits, reader.waiting_seconds
             result.spark = loader.spark
         return reader

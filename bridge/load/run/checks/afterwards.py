@@ -21,6 +21,8 @@ from bridge.load.tap.source import silent
 from bridge.protocol.singer.catalog import Catalog
 from bridge.settings.commands import reload
 
+_BACK = "`singer-bridge commits list` shows the commit before, `singer-bridge rollback` goes back to it"
+
 
 def look_back(run: RunPlan, plan: LoadPlan, reader: TapReader, result: Result) -> None:
     """Add to the result: rows that come again, marks, that no stream came, that the tap was stopped before its end."""
@@ -80,13 +82,23 @@ def _expired(plan: LoadPlan, catalog: Catalog | None) -> Iterator[Difference]:
             yield Difference(stream, "expired_token", f"{text}; load again: {reload(plan.pipeline, [stream])}")
 
 
-def say_merges(result: Result) -> None:
-    """Add to the result how many rows its merges removed because they, too, had a key of null."""
+def say_merges(result: Result, before: Snapshot) -> None:
+    """Add to the result how many rows its merges removed beside those that came again: by a key of null, or a new key.
+
+    `before`: the lake before the run. Of a table without a key the rows may be there twice, and are meant to go.
+    """
     for stream, counts in result.streams.items():
-        if rows := counts.merged.get("dropped_nulls", 0):
+        nulls, table = counts.merged.get("dropped_nulls", 0), before.tables.get(stream)
+        if nulls:
             text = (
-                f"{rows:,} rows whose key is null were removed, as a new row has the same: they may be older than the "
-                "key. `singer-bridge commits list` shows the commit before, `singer-bridge rollback` goes back to it; "
-                "then set key_properties to columns that are never null"
+                f"{nulls:,} rows whose key is null were removed, as a new row has the same: they may be older than the "
+                f"key. {_BACK}; then set key_properties to columns that are never null"
             )
-            result.differ(Difference(stream, "null_key", text, rows))
+            result.differ(Difference(stream, "null_key", text, nulls))
+        if table and table.key and (rows := counts.merged.get("dropped", 0) - nulls):
+            key = ", ".join(table.key)
+            text = (
+                f"{rows:,} rows were removed, as a new row has the same key: the key is not {key} any more, by which "
+                f"they were apart. {_BACK}; then set key_properties: [{key}] for the stream"
+            )
+            result.differ(Difference(stream, "other_key", text, rows))

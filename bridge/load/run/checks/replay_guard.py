@@ -98,8 +98,9 @@ class ReplayGuard:
             self.roll_back()
 
     def _warn(self, text: str) -> None:
-        if self._committer.snapshot.n:
-            self.notes.append(f"{text}: rows that it sends again are in the lake twice")
+        tables = [table for table in self._committer.snapshot.tables.values() if not table.is_of_view]
+        if any(table.version is None and not table.upserts for table in tables):
+            self.notes.append(f"{text}: rows that it sends again are in append-only tables twice")
 
     @property
     def pending(self) -> bool:

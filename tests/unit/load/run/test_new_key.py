@@ -116,6 +116,27 @@ def test_rows_that_a_null_key_removes_are_said(tmp_path: Path, caplog: pytest.Lo
     assert run.streams["t"].merged["dropped"] == 4
 
 
+@pytest.mark.parametrize(("keys", "lost"), [(("b",), 2), (("a", "b"), 0), (("b", "a"), 0)])
+def test_rows_that_another_key_removes_are_said(tmp_path: Path, keys: tuple[str, ...], lost: int) -> None:
+    """By the key of before they were apart. A wider key, and the same in another order, removes none."""
+    assert (
+        target(tmp_path, wire(schema("a"), *(record(n, 5, n) for n in range(3)), record(9, 9, 9), state(1))).code == 0
+    )
+    assert target(tmp_path, wire(schema(*keys), record(0, 5, 7), state(2))).code == 0
+    assert len(rows(tmp_path)) == 4 - lost
+    (run, *_) = read_opened(open_storage(str(tmp_path / "lake")), "target-bridge", 2)
+    assert [(one.stream, one.kind, one.rows) for one in run.differences] == ([("t", "other_key", lost)] if lost else [])
+
+
+def test_rows_that_were_there_twice_go_in_silence(tmp_path: Path) -> None:
+    """They came while the stream had no key."""
+    assert target(tmp_path, wire(schema(), record(1, 1, 1), record(1, 1, 1), state(1))).code == 0
+    assert target(tmp_path, wire(schema("a"), record(1, 2, 2), state(2))).code == 0
+    assert rows(tmp_path) == [(1, 2, 2)]
+    (run, *_) = read_opened(open_storage(str(tmp_path / "lake")), "target-bridge", 2)
+    assert not run.differences
+
+
 def test_a_merge_that_drops_nearly_all_rows_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As an overwrite would be."""
     nulls = [{"type": "RECORD", "stream": "t", "record": {"a": None, "b": n, "n": n}} for n in range(20)]

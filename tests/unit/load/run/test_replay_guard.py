@@ -289,16 +289,19 @@ def test_rows_after_the_last_state_of_a_table_that_was_compacted(meltano: Meltan
     assert meltano.ids() == list(range(1, 10))
 
 
-def test_rows_that_cannot_be_taken_back_any_more(meltano: Meltano) -> None:
-    """The trash is empty by now: rows are twice, and the run says so."""
-    meltano.options["load_method"] = "upsert"
+@pytest.mark.parametrize("has_appended", [True, False])
+def test_rows_that_cannot_be_taken_back_any_more(meltano: Meltano, has_appended: bool) -> None:
+    """The trash is empty by now: rows of append-only tables are twice, and the run says so. Others merge them again."""
+    meltano.options |= {"load_method": "upsert", "streams": {"log": {"load_method": "append-only"}}}
+    log = [schema("log"), record(9, "log")] if has_appended else []
     meltano.run(*sent(1, 2, states=[2]))
-    meltano.run(schema(), record(2), state(3), hears=0)
+    meltano.run(schema(), record(2), *log, state(3), hears=0)
     for path in (meltano.pipe.lake / ".bridge/p/trash").rglob("*.removed"):
         path.unlink()
-    found = meltano.run(schema(), record(2), state(3))
-    assert found and "cannot be taken back" in found.warnings[0]
-    assert meltano.ids() == [1, 2]
+    found = meltano.run(schema(), record(2), *log, state(3))
+    assert found and len(found.warnings) == has_appended
+    assert all("cannot be taken back" in text and "append-only tables twice" in text for text in found.warnings)
+    assert (meltano.ids(), meltano.ids("log")) == ([1, 2], [9, 9] if has_appended else [])
 
 
 def test_the_states_are_told_once_their_rows_are_there(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_rows_that_were_added_since_stay(tmp_path: Path) -> None:
     committer = lake.open("next")
     guard = ReplayGuard(committer, Start(state(2).shown))
     assert not guard.pending
-    assert "in the lake twice" in guard.notes[0]
+    assert "in append-only tables twice" in guard.notes[0]
     assert tables(committer) == {"s": (3, "")}
     guard = ReplayGuard(committer, Start(state(1).shown))  # nor does a replay from before take them
     assert (guard.pending, len(guard.notes)) == (False, 1)
