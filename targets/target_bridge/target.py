@@ -42,6 +42,7 @@ from target_bridge.settings import CONFIG_JSONSCHEMA, pipeline_of
 
 _MAPPING = ("stream_maps", "flattening_enabled")
 _KEY = ("key is missing", "key is null")
+_ANEW = "Here, instead of --full: load_method: overwrite for the stream, and start the tap without a STATE once"
 
 
 class _WholeInput(SingerReader):
@@ -179,6 +180,8 @@ class TargetBridge(Target):
             cls.logger.error(plain(failed.message))  # noqa: TRY400 - a traceback would not help the user
             for line in failed.hint.splitlines():
                 cls.logger.error("  %s", plain(line))  # noqa: TRY400
+            if "--full" in failed.hint:
+                cls.logger.error("  %s", _ANEW)  # noqa: TRY400
             sys.exit(failed.exit_code)
 
 

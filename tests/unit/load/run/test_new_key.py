@@ -144,3 +144,16 @@ def test_a_merge_that_drops_nearly_all_rows_is_refused(tmp_path: Path, caplog: p
     assert target(tmp_path, wire(schema("a"), nulls[0], state(2))).code == 1
     assert "the merge would leave 1 of 20 rows" in caplog.text
     assert len(rows_of(tmp_path, "t")) == 20
+
+
+def test_a_hint_of_full_says_what_to_type_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A target has no such flag; what it says instead works."""
+    columns = {"properties": COLUMNS | {"c": {"type": "integer"}}}
+    later = [schema("c", schema=columns), {"type": "RECORD", "stream": "t", "record": {"a": 1, "b": 1, "n": 2, "c": 7}}]
+    assert target(tmp_path, wire(schema("a"), record(1, 1, 1), state(1))).code == 0
+    assert target(tmp_path, wire(*later, state(2))).code == 2
+    assert "load it anew with --full" in caplog.text
+    assert "Here, instead of --full: load_method: overwrite for the stream" in caplog.text
+    assert target(tmp_path, wire(*later, state(2)), load_method="overwrite").code == 0
+    assert target(tmp_path, wire(*later, state(2))).code == 0
+    assert rows(tmp_path) == [(1, 1, 2)]
