@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation, localcontext
 from functools import cache
 from typing import Any
 
@@ -74,7 +74,9 @@ class Rules:
         if not isinstance(record, dict):
             return
         try:
-            broken = best_match(self._validator.iter_errors(record))
+            with localcontext() as numbers:  # NaN is neither below nor above a bound, a fraction too
+                numbers.traps[InvalidOperation] = False
+                broken = best_match(self._validator.iter_errors(record))
         except RecursionError:
             raise RecordRejected("nested too deep to be validated") from None
         except Unresolvable as error:
