@@ -8,10 +8,11 @@ of them as a rule; jsonschema has the last word on the others, and says the reas
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from bridge.protocol.decode.coerce import RecordRejected, lines_of, parsed
 from bridge.protocol.decode.exact import Reject
 from bridge.protocol.schema.quick_rules import formats_of, is_multiple, quick_check
 
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _HINT = "set `rejects.validate: types`, or ask the tap's authors to correct the SCHEMA"
 
 
@@ -74,9 +76,7 @@ class Rules:
         if not isinstance(record, dict):
             return
         try:
-            with localcontext() as numbers:  # NaN is neither below nor above a bound, a fraction too
-                numbers.traps[InvalidOperation] = False
-                broken = best_match(self._validator.iter_errors(record))
+            broken = best_match(self._validator.iter_errors(record))
         except RecursionError:
             raise RecordRejected("nested too deep to be validated") from None
         except Unresolvable as error:
@@ -131,7 +131,18 @@ def _exact(kind: Any) -> Any:
     if kind.TYPE_CHECKER.is_type(1.0, "integer"):  # from Draft 6 on
         types = types.redefine("integer", _is_integer)
     make: Any = extend  # untyped
-    return make(kind, {"multipleOf": _multiple_of}, type_checker=types, format_checker=kind.FORMAT_CHECKER)
+    bounds = {name: _but_nan(kind.VALIDATORS[name]) for name in _BOUNDS & kind.VALIDATORS.keys()}
+    return make(kind, bounds | {"multipleOf": _multiple_of}, type_checker=types, format_checker=kind.FORMAT_CHECKER)
+
+
+def _but_nan(check: Any) -> Any:
+    """NaN is neither below nor above a bound: Python compares it with a float, but raises for a `Decimal`."""
+
+    def checked(validator: Any, bound: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not (isinstance(value, float) and math.isnan(value)):
+            yield from check(validator, bound, value, schema)
+
+    return checked
 
 
 def _is_number(_: Any, value: Any) -> bool:

@@ -342,6 +342,17 @@ def test_a_state_that_a_rollback_took_back_is_refused(meltano: Meltano) -> None:
     assert meltano.ids() == [1, 2, 3, 4]
 
 
+def test_a_table_that_had_a_version_is_appended_to(meltano: Meltano) -> None:
+    """Its rows are twice, and the run says so."""
+    versioned = record(1) | {"version": 5}, {"type": "ACTIVATE_VERSION", "stream": "t", "version": 5}
+    meltano.run(schema(), *versioned, state(1), load_method="overwrite")
+    meltano.run(*sent(2, 3, states=[3]))
+    meltano.kept = value(2)
+    found = meltano.run(*sent(3, 3, states=[3]))
+    assert found and "append-only tables twice" in found.warnings[0]
+    assert meltano.ids() == [1, 2, 3, 3]
+
+
 def test_a_rollback_whose_rows_came_again(meltano: Meltano) -> None:
     """The lake is further than the STATE that was taken back: nothing is missing, and rows are there twice."""
     for number in (1, 2, 3):
